@@ -1,0 +1,75 @@
+# Antiphon. All that is needed is Python 3.11 or newer and make; everything else is set up in .venv on first use.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
+UV_VERSION := 0.13.7
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help run test quick lint types docs docs-check format bench lock clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.run ## serve the embedded model on 127.0.0.1:8000 (ARGS="--port 9000" passes flags on)
+	@$(BIN)/antiphon serve $(ARGS)
+
+test: lint types docs-check ## everything: style, types, generated docs, all tests (ARGS="-k name" passes flags on; FAST=1 as in quick)
+	@$(BIN)/python -m pytest $(if $(FAST),-m "not real_model") $(ARGS)
+
+quick: ## the same without the tests that load a real model
+	@$(MAKE) --no-print-directory test FAST=1
+
+lint: $(VENV)/.dev ## ruff: rules and format
+	@$(BIN)/ruff check -q
+	@$(BIN)/ruff format -q --check
+
+types: $(VENV)/.dev ## mypy --strict
+	@$(BIN)/mypy --no-error-summary
+
+docs: $(VENV)/.dev ## write the pages that are made from data
+	@$(BIN)/python -m tools.docs
+
+docs-check: $(VENV)/.dev
+	@$(BIN)/python -m tools.docs --check
+
+format: $(VENV)/.dev ## put the code into shape
+	@$(BIN)/ruff check -q --fix
+	@$(BIN)/ruff format -q
+
+bench: $(VENV)/.dev ## measure the path, beside a bare server that sends the same bytes
+	@$(BIN)/python -m bench $(ARGS)
+
+lock: ## pin the dependencies of pyproject.toml anew (UPGRADE=1: to their newest versions)
+	@test -x build/lock/bin/uv || ($(PYTHON) -m venv build/lock && build/lock/bin/pip install -q uv==$(UV_VERSION))
+	@build/lock/bin/uv $(COMPILE) --group build -o requirements/run.lock
+	@build/lock/bin/uv $(COMPILE) --group dev -c requirements/run.lock -o requirements/dev.lock
+
+# For every platform and Python at once, with the hashes of all files, without the address of any index.
+COMPILE = pip compile pyproject.toml -q --universal --python-version 3.11 --generate-hashes \
+	--annotation-style line --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+
+clean: ## remove everything that make made
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "Antiphon needs Python 3.11 or newer, and $(PYTHON) is not that. Name another one:" \
+		"make PYTHON=python3.12 …" >&2; exit 1; }
+	@echo "Setting up $(VENV) …" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.made requirements/run.lock pyproject.toml
+	@echo "Installing what Antiphon runs on …" >&2
+	@$(PIP) install --require-hashes -r requirements/run.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run requirements/dev.lock
+	@echo "Installing what its development needs …" >&2
+	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@

