@@ -1,0 +1,161 @@
+"""The one tree of exceptions that reach a client; status, type and code for each.
+
+    AntiphonError
+    ├── BadRequest                  400 invalid_request_error  (param says which field)
+    │   ├── InvalidJson                 invalid_json
+    │   ├── MissingParameter            missing_required_parameter
+    │   ├── InvalidType                 invalid_type
+    │   ├── InvalidValue                invalid_value
+    │   ├── MutuallyExclusive           mutually_exclusive_parameters
+    │   ├── UnsupportedParameter        unsupported_parameter
+    │   └── ContextTooLong              context_length_exceeded
+    ├── NotAuthenticated            401 authentication_error
+    ├── Forbidden                   403 permission_error
+    ├── NotFound                    404 not_found_error
+    │   └── ModelNotFound               model_not_found
+    ├── MethodNotAllowed            405 invalid_request_error  (allow says which methods)
+    ├── TooSlow                     408 invalid_request_error  headers or body did not arrive in time
+    ├── BodyTooLarge                413 invalid_request_error
+    ├── UnsupportedMediaType        415 invalid_request_error
+    ├── UpgradeRequired             426 invalid_request_error  a WebSocket where there is none
+    ├── HeadersTooLarge             431 invalid_request_error
+    ├── Busy                        429 rate_limit_error       (retry_after)
+    ├── Unavailable                 503 service_unavailable    (retry_after)
+    ├── EngineFailed                500 server_error           an engine died, stalled or talked nonsense
+    └── Internal                    500 server_error           a defect of ours; says nothing about itself
+
+Errors are raised, never returned; transport/problems.py alone turns them into bytes.
+"""
+
+from typing import ClassVar
+
+
+class AntiphonError(Exception):
+    """Something a client is told about."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: ClassVar[str | None] = None
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+
+
+class BadRequest(AntiphonError):
+    status = 400
+    type = "invalid_request_error"
+
+
+class InvalidJson(BadRequest):
+    code = "invalid_json"
+
+
+class MissingParameter(BadRequest):
+    code = "missing_required_parameter"
+
+
+class InvalidType(BadRequest):
+    code = "invalid_type"
+
+
+class InvalidValue(BadRequest):
+    code = "invalid_value"
+
+
+class MutuallyExclusive(BadRequest):
+    code = "mutually_exclusive_parameters"
+
+
+class UnsupportedParameter(BadRequest):
+    """Understood, but the engine in use or this version cannot honour it."""
+
+    code = "unsupported_parameter"
+
+
+class ContextTooLong(BadRequest):
+    code = "context_length_exceeded"
+
+
+class NotAuthenticated(AntiphonError):
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
+
+
+class Forbidden(AntiphonError):
+    status = 403
+    type = "permission_error"
+
+
+class NotFound(AntiphonError):
+    status = 404
+    type = "not_found_error"
+
+
+class ModelNotFound(NotFound):
+    code = "model_not_found"
+
+
+class MethodNotAllowed(AntiphonError):
+    status = 405
+    type = "invalid_request_error"
+
+    def __init__(self, message: str, *, allow: str) -> None:
+        super().__init__(message)
+        self.allow = allow
+
+
+class TooSlow(AntiphonError):
+    status = 408
+    type = "invalid_request_error"
+
+
+class BodyTooLarge(AntiphonError):
+    status = 413
+    type = "invalid_request_error"
+
+
+class UnsupportedMediaType(AntiphonError):
+    status = 415
+    type = "invalid_request_error"
+
+
+class UpgradeRequired(AntiphonError):
+    status = 426
+    type = "invalid_request_error"
+
+
+class HeadersTooLarge(AntiphonError):
+    status = 431
+    type = "invalid_request_error"
+
+
+class Busy(AntiphonError):
+    """A bounded queue is full."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+
+class Unavailable(AntiphonError):
+    """No healthy engine, or the server is draining."""
+
+    status = 503
+    type = "service_unavailable"
+    code = "service_unavailable"
+
+
+class EngineFailed(AntiphonError):
+    code = "server_error"
+
+
+class Internal(AntiphonError):
+    code = "server_error"
+
+
+class StartupError(Exception):
+    """A sentence for the person at the terminal; no traceback, a non-zero exit code."""

@@ -1,0 +1,198 @@
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.admission import Admission, Ticket
+from antiphon.errors import Busy
+
+pytestmark = pytest.mark.anyio
+
+
+async def settle() -> None:
+    """Let everything that can run now run."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    return asyncio.get_running_loop().create_task(work)
+
+
+async def finished(*tasks: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(5):
+        await asyncio.wait(tasks)
+
+
+async def test_a_free_slot_is_taken_at_once() -> None:
+    admission = Admission(slots=2, queue=0)
+    first, second = admission.enter(), admission.enter()
+    async with asyncio.timeout(1):
+        await first.ready()
+        await second.ready()
+        await second.ready()
+    assert (admission.running, admission.waiting) == (2, 0)
+
+
+@pytest.mark.shows("C.8", "H2.6")
+async def test_a_full_queue_is_busy_and_says_when_to_come_back() -> None:
+    admission = Admission(slots=1, queue=1)
+    admission.enter(), admission.enter()
+    with pytest.raises(Busy) as refused:
+        admission.enter()
+    assert refused.value.status == 429
+    assert refused.value.retry_after is not None
+    assert 1 <= refused.value.retry_after <= 60
+    assert (admission.running, admission.waiting) == (1, 1)
+
+
+async def test_without_a_queue_nobody_waits() -> None:
+    admission = Admission(slots=1, queue=0)
+    ticket = admission.enter()
+    with pytest.raises(Busy):
+        admission.enter()
+    ticket.leave()
+    admission.enter()
+
+
+async def test_who_waited_longest_is_next() -> None:
+    admission = Admission(slots=1, queue=3)
+    running = admission.enter()
+    tickets = [admission.enter() for _ in range(3)]
+    order: list[int] = []
+
+    async def work(number: int, ticket: Ticket) -> None:
+        with ticket:
+            await ticket.ready()
+            order.append(number)
+
+    # Started in another order than they came: it is the entering that counts.
+    tasks = [start(work(number, tickets[number])) for number in (2, 0, 1)]
+    await settle()
+    assert order == []
+    running.leave()
+    await finished(*tasks)
+    assert order == [0, 1, 2]
+    assert (admission.running, admission.waiting) == (0, 0)
+
+
+async def test_a_turn_that_came_before_it_was_waited_for_is_not_lost() -> None:
+    admission = Admission(slots=1, queue=1)
+    running, waiting = admission.enter(), admission.enter()
+    running.leave()
+    async with asyncio.timeout(1):
+        await waiting.ready()
+    assert (admission.running, admission.waiting) == (1, 0)
+
+
+async def test_leaving_is_idempotent() -> None:
+    admission = Admission(slots=1, queue=1)
+    running, waiting = admission.enter(), admission.enter()
+    waiting.leave()
+    waiting.leave()
+    assert (admission.running, admission.waiting) == (1, 0)
+    running.leave()
+    running.leave()
+    assert (admission.running, admission.waiting) == (0, 0)
+
+
+async def test_a_ticket_that_was_left_has_no_turn() -> None:
+    ticket = Admission(slots=1, queue=0).enter()
+    ticket.leave()
+    with pytest.raises(RuntimeError, match="left"):
+        await ticket.ready()
+
+
+async def test_a_cancelled_waiter_leaves_the_queue() -> None:
+    admission = Admission(slots=1, queue=1)
+    running, waiting = admission.enter(), admission.enter()
+    task = start(waiting.ready())
+    await settle()
+    task.cancel()
+    await finished(task)
+    assert task.cancelled()
+    assert (admission.running, admission.waiting) == (1, 0)
+    running.leave()
+    assert admission.running == 0
+
+
+async def test_a_waiter_cancelled_in_the_moment_of_its_turn_hands_the_slot_on() -> None:
+    admission = Admission(slots=1, queue=2)
+    running, second, third = admission.enter(), admission.enter(), admission.enter()
+    task = start(second.ready())
+    await settle()
+    running.leave()  # the turn of the second has come, but it has not run yet
+    task.cancel()
+    await finished(task)
+    async with asyncio.timeout(1):
+        await third.ready()
+    assert (admission.running, admission.waiting) == (1, 0)
+
+
+async def test_leaving_a_ticket_wakes_who_waits_for_its_turn() -> None:
+    admission = Admission(slots=1, queue=1)
+    admission.enter()
+    waiting = admission.enter()
+    task = start(waiting.ready())
+    await settle()
+    waiting.leave()
+    await finished(task)
+    assert task.cancelled()
+    assert (admission.running, admission.waiting) == (1, 0)
+
+
+async def test_an_exception_inside_frees_the_slot() -> None:
+    admission = Admission(slots=1, queue=0)
+    with pytest.raises(ValueError, match="boom"), admission.enter():
+        raise ValueError("boom")
+    assert admission.running == 0
+
+
+async def test_longer_stays_and_longer_queues_put_callers_off_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("antiphon.admission.monotonic", lambda: now)
+
+    def told(admission: Admission) -> float:
+        with pytest.raises(Busy) as refused:
+            admission.enter()
+        assert refused.value.retry_after is not None
+        return refused.value.retry_after
+
+    admission = Admission(slots=1, queue=1)
+    for _ in range(30):
+        ticket = admission.enter()
+        now += 10.0
+        ticket.leave()
+    admission.enter(), admission.enter()
+    after_long_stays = told(admission)
+    assert 15 < after_long_stays <= 20.1
+    assert told(admission) == after_long_stays
+    crowded = Admission(slots=1, queue=500)
+    for _ in range(501):
+        crowded.enter()
+    assert told(crowded) == 60
+
+
+@given(st.lists(st.tuples(st.sampled_from(["enter", "leave", "again"]), st.integers(0, 50)), max_size=200))
+@pytest.mark.shows("C.8")
+def test_whatever_happens_slots_and_queue_hold(steps: list[tuple[str, int]]) -> None:
+    admission = Admission(slots=3, queue=4)
+    held: list[Ticket] = []
+    gone: list[Ticket] = []
+    for step, which in steps:
+        if step == "enter":
+            if len(held) < 7:
+                held.append(admission.enter())
+            else:
+                with pytest.raises(Busy):
+                    admission.enter()
+        elif step == "leave" and held:
+            gone.append(held.pop(which % len(held)))
+            gone[-1].leave()
+        elif step == "again" and gone:
+            gone[which % len(gone)].leave()
+        assert admission.running == min(len(held), 3)
+        assert admission.waiting == max(len(held) - 3, 0)
