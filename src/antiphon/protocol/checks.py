@@ -1,0 +1,171 @@
+"""What types cannot say about a request: bounds that the operator sets, and fields that exclude each other.
+
+Only fields that were sent are looked at, so that a small request costs next to nothing here.
+"""
+
+from collections.abc import Callable
+
+from msgspec import UNSET
+
+from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive
+from antiphon.limits import Limits
+from antiphon.protocol.items import (
+    AdditionalTools,
+    InputFile,
+    InputImage,
+    InputItem,
+    ItemReference,
+    Message,
+    MessagePart,
+    ToolSearchOutput,
+)
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import JsonSchemaFormat
+from antiphon.protocol.schemas import Vetting
+from antiphon.protocol.tool_checks import ToolChecks
+from antiphon.protocol.tools import Json
+
+Check = Callable[[CreateResponse, Limits], None]
+
+
+def check_count(items: object, limits: Limits) -> None:
+    """Raise if there are too many items, before time is spent on any of them."""
+    if type(items) is list and len(items) > limits.items:
+        raise _unfit("input", f"it has {len(items)} items; at most {limits.items} are allowed")
+
+
+def check_request(request: CreateResponse, sent: Json, limits: Limits) -> None:
+    """Raise if what the fields named in `sent` hold is not allowed."""
+    for name in sent:
+        check = _CHECKS.get(name)
+        if check is not None:
+            check(request, limits)
+
+
+def _check_input(request: CreateResponse, limits: Limits) -> None:
+    for index, item in enumerate(request.input):
+        if type(item) is Message:
+            for number, part in enumerate(item.content):
+                _check_part(part, index, number)
+        else:
+            _check_item(item, f"input[{index}]", limits)
+
+
+def _check_part(part: MessagePart, index: int, number: int) -> None:
+    if type(part) is InputImage and part.image_url is UNSET and part.file_id is UNSET:
+        raise _missing(f"input[{index}].content[{number}].image_url", "An input_image needs an image_url or a file_id.")
+    if type(part) is InputFile and part.file_data is UNSET and part.file_id is UNSET and part.file_url is UNSET:
+        raise _missing(f"input[{index}].content[{number}].file_data", "An input_file needs data, an id or a URL.")
+
+
+def _check_item(item: InputItem, param: str, limits: Limits) -> None:
+    if type(item) is ItemReference and item.id is UNSET:
+        raise _missing(f"{param}.id", "An item_reference needs an id.")
+    if type(item) is AdditionalTools or type(item) is ToolSearchOutput:
+        ToolChecks(limits).check(item.tools, f"{param}.tools")
+
+
+def _check_tools(request: CreateResponse, limits: Limits) -> None:
+    ToolChecks(limits).check(request.tools, "tools")
+
+
+def _check_text(request: CreateResponse, limits: Limits) -> None:
+    form = request.text.format
+    if isinstance(form, JsonSchemaFormat):
+        Vetting(limits).vet(form.schema, "text.format.schema")
+
+
+def _check_metadata(request: CreateResponse, limits: Limits) -> None:
+    if len(request.metadata) > limits.metadata_pairs:
+        raise _unfit("metadata", f"at most {limits.metadata_pairs} pairs are allowed")
+    for key, value in request.metadata.items():
+        if not 0 < len(key) <= limits.metadata_key:
+            raise _unfit("metadata", f"a key has 1 to {limits.metadata_key} characters")
+        if len(value) > limits.metadata_value:
+            raise _unfit(f"metadata.{key}", f"a value has at most {limits.metadata_value} characters")
+        if "\0" in key or "\0" in value:
+            raise _unfit("metadata", "NUL characters are not allowed")
+
+
+def _check_stop(request: CreateResponse, limits: Limits) -> None:
+    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    if len(stops) > limits.stop_strings:
+        raise _unfit("stop", f"at most {limits.stop_strings} sequences are allowed")
+    if not all(0 < len(stop) <= limits.stop_length for stop in stops):
+        raise _unfit("stop", f"a sequence has 1 to {limits.stop_length} characters")
+
+
+def _check_choices(request: CreateResponse, limits: Limits) -> None:
+    n, best_of = request.n or 1, request.best_of
+    for name, value in (("n", n), ("best_of", best_of)):
+        if value is not None and value > limits.choices:
+            raise _unfit(name, f"at most {limits.choices} are allowed")
+    if best_of is not None and best_of < n:
+        raise _unfit("best_of", "it must not be less than 'n'")
+    if n > 1 and request.stream:
+        raise _unfit("n", "only one answer can be streamed; send 'n': 1 or 'stream': false")
+
+
+def _check_output_tokens(request: CreateResponse, limits: Limits) -> None:
+    if (request.max_output_tokens or 0) > limits.output_tokens:
+        raise _unfit("max_output_tokens", f"at most {limits.output_tokens} are allowed")
+
+
+def _check_tool_calls(request: CreateResponse, limits: Limits) -> None:
+    if (request.max_tool_calls or 0) > limits.tool_calls:
+        raise _unfit("max_tool_calls", f"at most {limits.tool_calls} are allowed")
+
+
+def _check_top_k(request: CreateResponse, limits: Limits) -> None:
+    if request.top_k == 0:
+        raise _unfit("top_k", "it must be -1 (no limit) or at least 1")
+
+
+def _check_cache_key(request: CreateResponse, limits: Limits) -> None:
+    if request.prompt_cache_key == "":
+        raise _unfit("prompt_cache_key", "it must not be empty")
+
+
+def _check_conversation(request: CreateResponse, limits: Limits) -> None:
+    if request.previous_response_id is not None:
+        raise _excluded("conversation", "previous_response_id")
+
+
+def _check_assistant(request: CreateResponse, limits: Limits) -> None:
+    if request.num_assistant_tokens is not None:
+        raise _excluded("assistant_confidence_threshold", "num_assistant_tokens")
+
+
+def _check_compaction(request: CreateResponse, limits: Limits) -> None:
+    if not request.context_management:
+        raise _unfit("context_management", "at least one entry is needed")
+
+
+def _unfit(param: str, reason: str) -> InvalidValue:
+    return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)
+
+
+def _missing(param: str, sentence: str) -> MissingParameter:
+    return MissingParameter(sentence, param=param)
+
+
+def _excluded(param: str, other: str) -> MutuallyExclusive:
+    return MutuallyExclusive(f"'{param}' and '{other}' exclude each other; send one of them.", param=param)
+
+
+_CHECKS: dict[str, Check] = {
+    "input": _check_input,
+    "tools": _check_tools,
+    "text": _check_text,
+    "metadata": _check_metadata,
+    "stop": _check_stop,
+    "n": _check_choices,
+    "best_of": _check_choices,
+    "max_output_tokens": _check_output_tokens,
+    "max_tool_calls": _check_tool_calls,
+    "top_k": _check_top_k,
+    "prompt_cache_key": _check_cache_key,
+    "conversation": _check_conversation,
+    "assistant_confidence_threshold": _check_assistant,
+    "context_management": _check_compaction,
+}

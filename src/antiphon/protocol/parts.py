@@ -1,0 +1,144 @@
+"""What items are made of: content parts, annotations and log probabilities.
+
+A field that must be left out rather than sent as null is UNSET by default; so everywhere in this package.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # what stores and engines can hold
+
+
+class TopLogprob(Struct, kw_only=True, gc=False):
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class Logprob(Struct, kw_only=True, gc=False):
+    """A token that was said, as an output_text part shows it."""
+
+    token: str
+    bytes: list[int]
+    logprob: float
+    top_logprobs: list[TopLogprob] = []
+
+
+class TopLogprobDelta(Struct, kw_only=True, gc=False):
+    token: str
+    logprob: float
+
+
+class LogprobDelta(Struct, kw_only=True, gc=False):
+    """A token that was said, as text events show it: without its bytes."""
+
+    token: str
+    logprob: float
+    top_logprobs: list[TopLogprobDelta] = []
+
+
+class Part(Struct, kw_only=True, tag_field="type"):
+    """A piece of an item's content."""
+
+
+class FileCitation(Part, tag="file_citation", kw_only=True):
+    file_id: str
+    filename: str = ""
+    index: Int64
+
+
+class UrlCitation(Part, tag="url_citation", kw_only=True):
+    url: str
+    title: str = ""
+    start_index: Int64
+    end_index: Int64
+
+
+class ContainerFileCitation(Part, tag="container_file_citation", kw_only=True):
+    container_id: str
+    file_id: str
+    filename: str = ""
+    start_index: Int64
+    end_index: Int64
+
+
+class FilePath(Part, tag="file_path", kw_only=True):
+    file_id: str
+    index: Int64
+
+
+Annotation = FileCitation | UrlCitation | ContainerFileCitation | FilePath
+
+
+class CacheBreakpoint(Struct, kw_only=True):
+    mode: Literal["explicit"] = "explicit"
+    ttl: Literal["30m", "12h"] | UnsetType = UNSET
+
+
+class InputText(Part, tag="input_text", kw_only=True):
+    text: str
+    prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
+
+
+class InputImage(Part, tag="input_image", kw_only=True):
+    image_url: str | UnsetType = UNSET
+    file_id: str | UnsetType = UNSET
+    detail: Literal["low", "high", "auto", "original"] = "auto"
+    prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
+
+
+class InputFile(Part, tag="input_file", kw_only=True):
+    file_data: str | UnsetType = UNSET
+    file_id: str | UnsetType = UNSET
+    file_url: str | UnsetType = UNSET
+    filename: str | UnsetType = UNSET
+    detail: Literal["auto", "low", "high"] | UnsetType = UNSET
+    prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
+
+
+class AudioData(Struct, kw_only=True):
+    data: str
+    format: Literal["mp3", "wav"]
+
+
+class InputAudio(Part, tag="input_audio", kw_only=True):
+    """Known by name, so that an engine without ears can refuse it by name."""
+
+    input_audio: AudioData
+    prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
+
+
+class OutputText(Part, tag="output_text", kw_only=True):
+    text: str
+    annotations: list[Annotation] = []
+    logprobs: list[Logprob] = []
+
+
+class RefusalPart(Part, tag="refusal", kw_only=True):
+    refusal: str
+
+
+class ReasoningText(Part, tag="reasoning_text", kw_only=True):
+    text: str
+
+
+class SummaryText(Part, tag="summary_text", kw_only=True):
+    text: str
+
+
+class PlainText(Part, tag="text", kw_only=True):
+    """Text of a conversation's message that says nothing about its origin."""
+
+    text: str
+
+
+class Screenshot(Part, tag="computer_screenshot", kw_only=True):
+    image_url: str | UnsetType = UNSET
+    file_id: str | UnsetType = UNSET
+    detail: Literal["low", "high", "auto", "original"] | UnsetType = UNSET
+
+
+MessagePart = InputText | InputImage | InputFile | InputAudio | OutputText | RefusalPart | PlainText | Screenshot
+ToolOutputPart = InputText | InputImage | InputFile
+StreamedPart = OutputText | RefusalPart | ReasoningText  # what content_part events carry

@@ -1,0 +1,157 @@
+"""The openai package as the judge of what we send: strict types, invented fields, and its stream accumulators.
+
+`DEVIATIONS` is the whole list of what we send beyond OpenAI's types, each with its reason.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
+
+from openai._models import construct_type
+from openai._types import omit
+from openai.lib.responses_websocket._accumulator import ResponsesWebSocketAccumulator
+from openai.lib.streaming.responses._responses import ResponseStreamState
+from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses.response_error import ResponseError
+from openai.types.responses.response_steer_accepted_event import ResponseSteerAcceptedEvent
+from openai.types.responses.response_steer_failed_event import ResponseSteerFailedEvent
+from openai.types.responses.response_steer_pending_event import ResponseSteerPendingEvent
+from pydantic import BaseModel, ValidationError
+
+_EXTENSIONS = {
+    "top_k", "min_p", "repetition_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "n", "best_of",
+    "length_penalty", "skip_special_tokens", "chat_template_kwargs", "logprobs", "num_assistant_tokens",
+    "assistant_confidence_threshold", "max_ngram_size", "context_management",
+}  # fmt: skip
+
+# Fields that OpenAI's class of this name does not have, and that we send all the same.
+DEVIATIONS: dict[str, set[str]] = {
+    # required by Open Responses; extensions are echoed when they were sent
+    "Response": {"presence_penalty", "frequency_penalty", "store"} | _EXTENSIONS,
+    # usage by turn
+    "InputTokensDetails": {"input_tokens_per_turn", "cached_tokens_per_turn"},
+    "OutputTokensDetails": {"tool_output_tokens", "output_tokens_per_turn", "tool_output_tokens_per_turn"},
+    # flat for OpenAI's type, nested for Open Responses and for SDKs that raise on `error`
+    "ResponseErrorEvent": {"error", "retry_after"},
+    # required by OpenAI's own OpenAPI document
+    "ResponseFunctionCallArgumentsDoneEvent": {"name"},
+    # OpenAI sends them; its Python types leave them out
+    "ResponseTextDeltaEvent": {"obfuscation"},
+    "ResponseRefusalDeltaEvent": {"obfuscation"},
+    "ResponseReasoningTextDeltaEvent": {"obfuscation"},
+    "ResponseReasoningSummaryTextDeltaEvent": {"obfuscation"},
+    "ResponseFunctionCallArgumentsDeltaEvent": {"obfuscation"},
+    "ResponseCustomToolCallInputDeltaEvent": {"obfuscation"},
+    "ResponseMcpCallArgumentsDeltaEvent": {"obfuscation"},
+    "ResponseCodeInterpreterCallCodeDeltaEvent": {"obfuscation"},
+    # the AI SDK wants to see that a custom call is completed
+    "ResponseCustomToolCall": {"status"},
+    # a client's own fields on items that it gets back
+    "ResponseCustomToolCallOutputItem": {"name", "namespace"},
+    "LocalShellCallOutput": {"call_id"},
+    "ResponseComputerToolCallOutputScreenshot": {"detail"},
+    # Codex declares it, and its declaration is echoed
+    "WebSearchTool": {"search_content_types"},
+}
+# Events that the types do not have. A keepalive is told by SDKs and Codex from everything else by its name.
+UNTYPED_EVENTS = {"keepalive": {"type", "sequence_number"}}
+_KNOWN_ERROR_CODES = set(get_args(ResponseError.model_fields["code"].annotation))
+
+
+def check_event(event: dict[str, Any]) -> None:
+    """Fail unless `event` is what OpenAI's class for its type says, and nothing more than DEVIATIONS."""
+    kind = event.get("type")
+    if kind in UNTYPED_EVENTS:
+        assert event.keys() == UNTYPED_EVENTS[kind], f"{kind} has the fields {sorted(event)}"
+        return
+    assert kind in _EVENT_CLASSES, f"{kind!r} is not an event of the openai package"
+    _check(_EVENT_CLASSES[kind], event)
+
+
+def check_response(response: dict[str, Any]) -> None:
+    """Fail unless `response` is a Response object, and nothing more than DEVIATIONS."""
+    _check(Response, response)
+
+
+def accumulate(events: Iterable[dict[str, Any]]) -> Response:
+    """What the SDK makes of a whole stream; both of its accumulators must take it, whatever way it ended.
+
+    They raise on changed ids, duplicate indexes, content without its item or part, and unfinished items.
+    """
+    state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)
+    socket = ResponsesWebSocketAccumulator()
+    for event in events:
+        if event["type"] in ("keepalive", "error"):  # the SDK raises on an error before it accumulates
+            continue
+        typed: Any = construct_type(type_=ResponseStreamEvent, value=event)
+        state.handle_event(typed)
+        socket.add_event(typed)
+    final = socket.get_final_response()
+    if final.status == "completed":
+        assert state._completed_response is not None, "the stream helper saw no response.completed"
+    return final
+
+
+def _check(cls: type[BaseModel], value: dict[str, Any]) -> None:
+    try:
+        model = cls.model_validate_json(json.dumps(_without_own_codes(value)), strict=True)
+    except ValidationError as error:
+        told = "\n".join(_telling(error))
+        raise AssertionError(f"{cls.__name__} refuses {json.dumps(value)[:2000]}\n{told}") from None
+    invented = sorted(_invented(model, cls.__name__))
+    assert not invented, f"fields that the openai package does not know: {invented}"
+
+
+def _telling(error: ValidationError) -> Iterator[str]:
+    """What is wrong, without the members of unions that were never meant."""
+    details = error.errors(include_url=False)
+    others = {
+        detail["loc"][:-1] for detail in details if detail["type"] == "literal_error" and detail["loc"][-1] == "type"
+    }
+    for detail in details:
+        loc = detail["loc"]
+        if not any(loc[:length] in others for length in range(1, len(loc))):
+            yield f"{'.'.join(map(str, loc))}: {detail['msg']}, got {str(detail['input'])[:100]}"
+
+
+def _without_own_codes(value: dict[str, Any]) -> dict[str, Any]:
+    """Codes of `response.error` beyond OpenAI's list are an allowed deviation."""
+    if isinstance(value.get("response"), dict):
+        return {**value, "response": _without_own_codes(value["response"])}
+    error = value.get("error")
+    if value.get("object") == "response" and isinstance(error, dict) and error.get("code") not in _KNOWN_ERROR_CODES:
+        assert isinstance(error.get("code"), str), f"error.code is {error.get('code')!r}"
+        return {**value, "error": {**error, "code": "server_error"}}
+    return value
+
+
+def _invented(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        allowed = DEVIATIONS.get(type(value).__name__, set())
+        for name in (value.__pydantic_extra__ or {}).keys() - allowed:
+            yield f"{path}.{name}"
+        for name in type(value).model_fields:
+            yield from _invented(getattr(value, name), f"{path}.{name}")
+    elif isinstance(value, list):
+        for index, held in enumerate(value):
+            yield from _invented(held, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for name, held in value.items():
+            yield from _invented(held, f"{path}.{name}")
+
+
+def _classes(union: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(union, type) and issubclass(union, BaseModel):
+        yield union
+    else:
+        for member in get_args(union):
+            yield from _classes(member)
+
+
+def _by_type() -> dict[str, type[BaseModel]]:
+    classes = [*_classes(ResponseStreamEvent)]
+    classes += [ResponseSteerAcceptedEvent, ResponseSteerPendingEvent, ResponseSteerFailedEvent]
+    return {get_args(cls.model_fields["type"].annotation)[0]: cls for cls in classes}
+
+
+_EVENT_CLASSES = _by_type()
