@@ -1,0 +1,59 @@
+"""The vocabulary between parsers and the emitters: what a model did, piece by piece.
+
+Text, Thought, Summary and Refusal belong to the item that is open; another kind closes it and
+opens its own. Calls are named by a key, so that parallel ones may overlap.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from antiphon.protocol.items import Annotation
+from antiphon.protocol.response import Logprob
+
+
+class Text(Struct, frozen=True, gc=False):
+    text: str
+    logprobs: tuple[Logprob, ...] = ()
+
+
+class Thought(Struct, frozen=True, gc=False):
+    text: str
+
+
+class Summary(Struct, frozen=True, gc=False):
+    """A piece of a reasoning summary; `part` counts the summary's paragraphs."""
+
+    text: str
+    part: int = 0
+
+
+class Refusal(Struct, frozen=True, gc=False):
+    text: str
+
+
+class Citation(Struct, frozen=True):
+    """An annotation of the text said so far in the open message."""
+
+    annotation: Annotation
+
+
+class CallStarted(Struct, frozen=True):
+    """A parser says the name the model used; agent/declared.py says what kind of call that is."""
+
+    key: int
+    name: str
+    kind: Literal["function", "custom"] = "function"
+    namespace: str | None = None
+
+
+class CallDelta(Struct, frozen=True):
+    key: int
+    text: str
+
+
+class CallDone(Struct, frozen=True):
+    key: int
+
+
+Delta = Text | Thought | Summary | Refusal | Citation | CallStarted | CallDelta | CallDone

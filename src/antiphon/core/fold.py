@@ -1,0 +1,62 @@
+"""The one place where a Response is assembled: `opening`, then `apply` for each event, then `closing`.
+
+Deltas change nothing here: the `done` events carry what they add up to. A Response handed out in an
+event is never changed afterwards, so an event can be encoded at any later time.
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.errors import AntiphonError
+from antiphon.protocol import events as ev
+from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, Usage
+
+# The others that change a Response carry all of it.
+ADDING = frozenset({ev.OutputItemAdded, ev.OutputItemDone})
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """How a response ended: by itself, cut short, by an error, or by someone's wish."""
+
+    status: Literal["completed", "incomplete", "failed", "cancelled"]
+    reason: Literal["max_output_tokens", "content_filter"] | None = None
+    error: AntiphonError | None = None
+
+
+def apply(response: Response, event: ev.Event) -> Response:
+    if type(event) is ev.OutputItemAdded:
+        return replace(response, output=[*response.output, event.item])
+    if type(event) is ev.OutputItemDone:
+        output = [*response.output]
+        output[event.output_index] = event.item
+        return replace(response, output=output)
+    return event.response if isinstance(event, ev.ResponseEvent) else response
+
+
+def fold(events: Iterable[ev.Event]) -> Response:
+    """The Response that a stream amounts to; it starts with `response.created`."""
+    stream = iter(events)
+    first = next(stream)
+    assert isinstance(first, ev.Created)
+    response = first.response
+    for event in stream:
+        response = apply(response, event)
+    return response
+
+
+def closing(response: Response, ending: Ending, usage: Usage | None, at: int) -> Response:
+    return replace(
+        response,
+        status=ending.status,
+        completed_at=at if ending.status == "completed" else None,
+        incomplete_details=IncompleteDetails(reason=ending.reason) if ending.reason else None,
+        error=_error(ending.error) if ending.error else None,
+        usage=usage,
+    )
+
+
+def _error(error: AntiphonError) -> ResponseError:
+    return ResponseError(code=error.code or error.type, message=error.message, type=error.type)

@@ -1,0 +1,175 @@
+"""Items that are still being said: each knows which events open it, carry a piece of it and close it.
+
+    message      added → [part added → text|refusal delta* → (annotation)* → text|refusal done → part done]* → done
+    reasoning    added → [part added → reasoning_text delta* → done → part done]? → done
+    … summary    added → [summary part added → summary delta* → done → summary part done]* → done
+    call         added → arguments|input delta* → done → done
+
+Events leave here without a number; the emitter alone numbers them.
+"""
+
+from typing import Literal
+
+from msgspec import UNSET
+
+from antiphon.core.deltas import CallStarted, Citation, Refusal, Summary, Text, Thought
+from antiphon.core.open_parts import OpenRefusal, OpenSummary, OpenText, OpenThought, Out, Place
+from antiphon.protocol import events as ev
+from antiphon.protocol.items import (
+    CustomToolCall,
+    FunctionCall,
+    Message,
+    OutputText,
+    Reasoning,
+    ReasoningText,
+    RefusalPart,
+    SummaryText,
+)
+
+Status = Literal["completed", "incomplete"]
+
+
+class OpenMessage:
+    """Text and refusal parts, one open at a time."""
+
+    def __init__(self, item_id: str, index: int, out: Out) -> None:
+        self._id = item_id
+        self._index = index
+        self._content: list[OutputText | RefusalPart] = []
+        self._part: OpenText | OpenRefusal | None = None
+        item = Message(id=item_id, role="assistant", status="in_progress", content=[])
+        out.append(ev.OutputItemAdded(output_index=index, item=item))
+
+    @property
+    def text(self) -> OpenText | None:
+        return self._part if isinstance(self._part, OpenText) else None
+
+    def take(self, delta: Text | Refusal | Citation, out: Out) -> None:
+        match delta:
+            case Text():
+                self._text(out).take((delta,), 0, out)
+            case Citation():
+                self._text(out).cite(delta, out)
+            case Refusal():
+                self._refusal(out).take(delta.text, out)
+
+    def close(self, status: Status, out: Out) -> None:
+        self._close_part(out)
+        item = Message(id=self._id, role="assistant", status=status, content=[*self._content])
+        out.append(ev.OutputItemDone(output_index=self._index, item=item))
+
+    def _text(self, out: Out) -> OpenText:
+        if not isinstance(self._part, OpenText):
+            self._close_part(out)
+            self._part = OpenText(self._place(), out)
+        return self._part
+
+    def _refusal(self, out: Out) -> OpenRefusal:
+        if not isinstance(self._part, OpenRefusal):
+            self._close_part(out)
+            self._part = OpenRefusal(self._place(), out)
+        return self._part
+
+    def _close_part(self, out: Out) -> None:
+        if self._part is not None:
+            self._content.append(self._part.close(out))
+            self._part = None
+
+    def _place(self) -> Place:
+        return self._id, self._index, len(self._content)
+
+
+class OpenReasoning:
+    """One raw thought, or a summary in numbered paragraphs, or both."""
+
+    def __init__(self, item_id: str, index: int, out: Out) -> None:
+        self._id = item_id
+        self._index = index
+        self._thought: OpenThought | None = None
+        self._content: list[ReasoningText] = []
+        self._summary: list[SummaryText] = []
+        self._paragraph: tuple[int, OpenSummary] | None = None
+        out.append(ev.OutputItemAdded(output_index=index, item=Reasoning(id=item_id, summary=[])))
+
+    def take(self, delta: Thought | Summary, out: Out) -> None:
+        match delta:
+            case Thought(text=text):
+                self._raw(out).take(text, out)
+            case Summary(text=text, part=number):
+                self._numbered(number, out).take(text, out)
+
+    def close(self, status: Status, out: Out) -> None:
+        self._close_thought(out)
+        self._close_paragraph(out)
+        item = Reasoning(id=self._id, summary=self._summary, content=self._content or UNSET, status=status)
+        out.append(ev.OutputItemDone(output_index=self._index, item=item))
+
+    def _raw(self, out: Out) -> OpenThought:
+        if self._thought is None:
+            self._close_paragraph(out)
+            self._thought = OpenThought((self._id, self._index, len(self._content)), out)
+        return self._thought
+
+    def _numbered(self, number: int, out: Out) -> OpenSummary:
+        if self._paragraph is None or self._paragraph[0] != number:
+            self._close_thought(out)
+            self._close_paragraph(out)
+            self._paragraph = number, OpenSummary((self._id, self._index, len(self._summary)), out)
+        return self._paragraph[1]
+
+    def _close_thought(self, out: Out) -> None:
+        if self._thought is not None:
+            self._content.append(self._thought.close(out))
+            self._thought = None
+
+    def _close_paragraph(self, out: Out) -> None:
+        if self._paragraph is not None:
+            self._summary.append(self._paragraph[1].close(out))
+            self._paragraph = None
+
+
+class OpenCall:
+    """A call of a client's function or custom tool."""
+
+    def __init__(self, item_id: str, call_id: str, index: int, started: CallStarted) -> None:
+        self._id = item_id
+        self._call_id = call_id
+        self._index = index
+        self._started = started
+        self._pieces: list[str] = []
+
+    def open(self, out: Out) -> None:
+        out.append(ev.OutputItemAdded(output_index=self._index, item=self._item("", "in_progress")))
+
+    def take(self, text: str, out: Out) -> None:
+        self._pieces.append(text)
+        delta = ev.FunctionCallArgumentsDelta if self._is_function else ev.CustomToolCallInputDelta
+        out.append(delta(item_id=self._id, output_index=self._index, delta=text))
+
+    def close(self, status: Status, out: Out) -> None:
+        whole = "".join(self._pieces)
+        out += (self._whole(whole), ev.OutputItemDone(output_index=self._index, item=self._item(whole, status)))
+
+    @property
+    def _is_function(self) -> bool:
+        return self._started.kind == "function"
+
+    def _whole(self, text: str) -> ev.FunctionCallArgumentsDone | ev.CustomToolCallInputDone:
+        if self._is_function:
+            return ev.FunctionCallArgumentsDone(
+                item_id=self._id, output_index=self._index, arguments=text, name=self._started.name
+            )
+        return ev.CustomToolCallInputDone(item_id=self._id, output_index=self._index, input=text)
+
+    def _item(
+        self, text: str, status: Literal["in_progress", "completed", "incomplete"]
+    ) -> FunctionCall | CustomToolCall:
+        namespace = self._started.namespace or UNSET
+        name = self._started.name
+        if self._is_function:
+            return FunctionCall(
+                id=self._id, call_id=self._call_id, name=name, arguments=text, status=status, namespace=namespace
+            )
+        return CustomToolCall(
+            id=self._id, call_id=self._call_id, name=name, input=text, status=status, namespace=namespace
+        )

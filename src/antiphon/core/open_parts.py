@@ -1,0 +1,155 @@
+"""Content parts that are still being said: text, refusal, raw reasoning and reasoning summary.
+
+Each emits its opening event when made, a delta for each piece, and its closing events with the whole.
+Text is gathered in lists and joined at the close: adding to a growing string costs more with every delta.
+"""
+
+from collections.abc import Sequence
+
+from antiphon.core.deltas import Citation, Text
+from antiphon.protocol import events as ev
+from antiphon.protocol.items import Annotation, OutputText, ReasoningText, RefusalPart, SummaryText
+from antiphon.protocol.response import Logprob, LogprobDelta, TopLogprobDelta
+
+Out = list[ev.Event]
+Place = tuple[str, int, int]  # where a part stands: its item's id, its output index, its content or summary index
+
+
+class OpenText:
+    def __init__(self, place: Place, out: Out) -> None:
+        self._place = place
+        self._pieces: list[str] = []
+        self._logprobs: list[Logprob] = []
+        self._annotations: list[Annotation] = []
+        out.append(_added(place, OutputText(text="")))
+
+    def take(self, deltas: Sequence[Text], first: int, out: Out) -> None:
+        """The token path: these events alone are numbered as they are made, from `first` on."""
+        item_id, output_index, part = self._place
+        pieces = self._pieces
+        for number, delta in enumerate(deltas, first):
+            text = delta.text
+            pieces.append(text)
+            event = ev.OutputTextDelta(
+                sequence_number=number, item_id=item_id, output_index=output_index, content_index=part, delta=text
+            )
+            if delta.logprobs:
+                self._logprobs.extend(delta.logprobs)
+                event.logprobs = _without_bytes(delta.logprobs)
+            out.append(event)
+
+    def cite(self, delta: Citation, out: Out) -> None:
+        item_id, output_index, part = self._place
+        event = ev.OutputTextAnnotationAdded(
+            item_id=item_id,
+            output_index=output_index,
+            content_index=part,
+            annotation_index=len(self._annotations),
+            annotation=delta.annotation,
+        )
+        self._annotations.append(delta.annotation)
+        out.append(event)
+
+    def close(self, out: Out) -> OutputText:
+        item_id, output_index, part = self._place
+        whole = OutputText(text="".join(self._pieces), annotations=self._annotations, logprobs=self._logprobs)
+        done = ev.OutputTextDone(
+            item_id=item_id,
+            output_index=output_index,
+            content_index=part,
+            text=whole.text,
+            logprobs=_without_bytes(self._logprobs),
+        )
+        out += (done, _done(self._place, whole))
+        return whole
+
+
+class OpenRefusal:
+    def __init__(self, place: Place, out: Out) -> None:
+        self._place = place
+        self._pieces: list[str] = []
+        out.append(_added(place, RefusalPart(refusal="")))
+
+    def take(self, text: str, out: Out) -> None:
+        self._pieces.append(text)
+        item_id, output_index, part = self._place
+        out.append(ev.RefusalDelta(item_id=item_id, output_index=output_index, content_index=part, delta=text))
+
+    def close(self, out: Out) -> RefusalPart:
+        item_id, output_index, part = self._place
+        whole = RefusalPart(refusal="".join(self._pieces))
+        done = ev.RefusalDone(item_id=item_id, output_index=output_index, content_index=part, refusal=whole.refusal)
+        out += (done, _done(self._place, whole))
+        return whole
+
+
+class OpenThought:
+    def __init__(self, place: Place, out: Out) -> None:
+        self._place = place
+        self._pieces: list[str] = []
+        out.append(_added(place, ReasoningText(text="")))
+
+    def take(self, text: str, out: Out) -> None:
+        self._pieces.append(text)
+        item_id, output_index, part = self._place
+        out.append(ev.ReasoningTextDelta(item_id=item_id, output_index=output_index, content_index=part, delta=text))
+
+    def close(self, out: Out) -> ReasoningText:
+        item_id, output_index, part = self._place
+        whole = ReasoningText(text="".join(self._pieces))
+        done = ev.ReasoningTextDone(item_id=item_id, output_index=output_index, content_index=part, text=whole.text)
+        out += (done, _done(self._place, whole))
+        return whole
+
+
+class OpenSummary:
+    def __init__(self, place: Place, out: Out) -> None:
+        self._place = place
+        self._pieces: list[str] = []
+        item_id, output_index, part = place
+        out.append(
+            ev.ReasoningSummaryPartAdded(
+                item_id=item_id, output_index=output_index, summary_index=part, part=SummaryText(text="")
+            )
+        )
+
+    def take(self, text: str, out: Out) -> None:
+        self._pieces.append(text)
+        item_id, output_index, part = self._place
+        out.append(
+            ev.ReasoningSummaryTextDelta(item_id=item_id, output_index=output_index, summary_index=part, delta=text)
+        )
+
+    def close(self, out: Out) -> SummaryText:
+        item_id, output_index, part = self._place
+        whole = SummaryText(text="".join(self._pieces))
+        done = ev.ReasoningSummaryTextDone(
+            item_id=item_id, output_index=output_index, summary_index=part, text=whole.text
+        )
+        part_done = ev.ReasoningSummaryPartDone(
+            item_id=item_id, output_index=output_index, summary_index=part, part=whole
+        )
+        out += (done, part_done)
+        return whole
+
+
+def _added(place: Place, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartAdded:
+    item_id, output_index, index = place
+    return ev.ContentPartAdded(item_id=item_id, output_index=output_index, content_index=index, part=part)
+
+
+def _done(place: Place, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartDone:
+    item_id, output_index, index = place
+    return ev.ContentPartDone(item_id=item_id, output_index=output_index, content_index=index, part=part)
+
+
+def _without_bytes(logprobs: Sequence[Logprob]) -> list[LogprobDelta]:
+    """Deltas say less of a log probability than the part does."""
+    return [
+        LogprobDelta(
+            token=one.token,
+            logprob=one.logprob,
+            top_logprobs=[TopLogprobDelta(token=top.token, logprob=top.logprob) for top in one.top_logprobs],
+        )
+        for one in logprobs
+    ]

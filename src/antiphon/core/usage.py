@@ -1,0 +1,34 @@
+"""Counts of each turn → the usage of a Response. Totals are sums over turns."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from antiphon.core.prompt import Counts
+from antiphon.protocol.response import InputTokensDetails, OutputTokensDetails, Usage
+
+
+def usage(turns: Sequence[Counts]) -> Usage:
+    given = [turn.input_tokens for turn in turns]
+    cached = [turn.cached_tokens for turn in turns]
+    said = [turn.output_tokens for turn in turns]
+    tools = _tool_tokens(turns)
+    return Usage(
+        input_tokens=sum(given),
+        input_tokens_details=InputTokensDetails(
+            cached_tokens=sum(cached), input_tokens_per_turn=given, cached_tokens_per_turn=cached
+        ),
+        output_tokens=sum(said),
+        output_tokens_details=OutputTokensDetails(
+            reasoning_tokens=sum([turn.reasoning_tokens for turn in turns]),
+            tool_output_tokens=sum(tools),
+            output_tokens_per_turn=said,
+            tool_output_tokens_per_turn=tools,
+        ),
+        total_tokens=sum(given) + sum(said),
+    )
+
+
+def _tool_tokens(turns: Sequence[Counts]) -> list[int]:
+    """What a prompt holds beyond the one before it and the answer to that came from tools."""
+    added = [max(0, turn.input_tokens - before.input_tokens - before.output_tokens) for before, turn in pairwise(turns)]
+    return [0, *added] if turns else []

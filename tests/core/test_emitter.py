@@ -1,0 +1,265 @@
+import json
+from collections import defaultdict
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Citation, Delta, Refusal, Summary, Text, Thought
+from antiphon.core.emitter import Emitter
+from antiphon.core.fold import Ending, fold
+from antiphon.errors import Busy
+from antiphon.protocol import events as ev
+from antiphon.protocol.items import FunctionCall, Message, OutputText, Reasoning, UrlCitation
+from tests.core.streams import ENDINGS, LOGPROB, any_deltas, emitted, numbered_ids, types
+from tests.oracle import accumulate, check_event
+
+START = ["response.created", "response.in_progress"]
+
+
+@pytest.mark.shows("A.57", "A.58")
+def test_text_is_an_item_with_a_part_and_every_beginning_has_an_end() -> None:
+    assert types(emitted([Text("Hel"), Text("lo")])) == [
+        *START,
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+
+
+@pytest.mark.shows("A.36")
+def test_a_raw_thought_is_a_reasoning_item_with_a_part_before_the_message() -> None:
+    events = emitted([Thought("hm"), Text("ok")])
+    assert types(events)[2:8] == [
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+    ]
+    reasoning, message = fold(events).output
+    assert isinstance(reasoning, Reasoning)
+    assert isinstance(message, Message)
+
+
+@pytest.mark.shows("A.37")
+def test_a_summary_has_a_part_for_each_paragraph() -> None:
+    events = emitted([Summary("a", 0), Summary("b", 0), Summary("c", 1)])
+    assert types(events)[3:11] == [
+        "response.reasoning_summary_part.added",
+        "response.reasoning_summary_text.delta",
+        "response.reasoning_summary_text.delta",
+        "response.reasoning_summary_text.done",
+        "response.reasoning_summary_part.done",
+        "response.reasoning_summary_part.added",
+        "response.reasoning_summary_text.delta",
+        "response.reasoning_summary_text.done",
+    ]
+    (item,) = fold(events).output
+    assert isinstance(item, Reasoning)
+    assert [part.text for part in item.summary] == ["ab", "c"]
+
+
+@pytest.mark.shows("A.59")
+def test_a_refusal_is_a_part_of_its_own() -> None:
+    events = emitted([Text("I"), Refusal("n"), Refusal("o")])
+    assert types(events)[5:12] == [
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.content_part.added",
+        "response.refusal.delta",
+        "response.refusal.delta",
+        "response.refusal.done",
+        "response.content_part.done",
+    ]
+    (item,) = fold(events).output
+    assert isinstance(item, Message)
+    assert [part.__struct_config__.tag for part in item.content] == ["output_text", "refusal"]
+
+
+@pytest.mark.shows("A.60")
+def test_a_function_call_says_its_name_and_arguments_when_it_is_done() -> None:
+    events = emitted([CallStarted(0, "f"), CallDelta(0, '{"a"'), CallDelta(0, ":1}"), CallDone(0)])
+    done = next(event for event in events if isinstance(event, ev.FunctionCallArgumentsDone))
+    assert (done.name, done.arguments) == ("f", '{"a":1}')
+    assert types(events)[2:7] == [
+        "response.output_item.added",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+    ]
+
+
+@pytest.mark.shows("A.61")
+def test_a_custom_call_streams_its_input() -> None:
+    events = emitted([CallStarted(0, "run", "custom"), CallDelta(0, "ls"), CallDone(0)])
+    assert "response.custom_tool_call_input.delta" in types(events)
+    assert "response.custom_tool_call_input.done" in types(events)
+
+
+@pytest.mark.shows("D.15")
+def test_parallel_calls_may_overlap_and_keep_their_own_arguments() -> None:
+    deltas: list[Delta] = [CallStarted(0, "f"), CallStarted(1, "g"), CallDelta(1, "{}"), CallDelta(0, "[]")]
+    calls = fold(emitted([*deltas, CallDone(1), CallDone(0)])).output
+    assert [(call.name, call.arguments) for call in calls if isinstance(call, FunctionCall)] == [
+        ("f", "[]"),
+        ("g", "{}"),
+    ]
+
+
+def test_a_call_that_was_cut_is_incomplete_and_one_that_ended_is_not() -> None:
+    deltas: list[Delta] = [CallStarted(0, "f"), CallDelta(0, "{}"), CallDone(0), CallStarted(1, "g"), CallDelta(1, "{")]
+    done, cut = fold(emitted(deltas, ENDINGS[1])).output
+    assert isinstance(done, FunctionCall)
+    assert isinstance(cut, FunctionCall)
+    assert (done.status, cut.status, cut.arguments) == ("completed", "incomplete", "{")
+
+
+@pytest.mark.shows("A.50")
+def test_nothing_said_by_itself_is_one_empty_message() -> None:
+    (item,) = fold(emitted([])).output
+    assert isinstance(item, Message)
+    assert item.status == "completed"
+
+
+@pytest.mark.shows("A.50")
+def test_nothing_said_before_a_cut_is_no_item_at_all() -> None:
+    response = fold(emitted([], ENDINGS[1]))
+    assert (response.status, response.output) == ("incomplete", [])
+
+
+@pytest.mark.shows("A.48")
+def test_a_failure_is_told_flat_and_nested_and_then_ends_the_stream() -> None:
+    error, failed = emitted([Text("a")], ENDINGS[2])[-2:]
+    assert isinstance(error, ev.Error)
+    assert isinstance(failed, ev.Failed)
+    assert (error.message, error.error.message) == ("The engine died.", "The engine died.")
+    assert failed.response.error is not None
+    assert failed.response.error.code == "server_error"
+
+
+@pytest.mark.shows("H2.7")
+def test_an_error_that_may_pass_says_when_to_come_back() -> None:
+    busy = Ending(status="failed", error=Busy("Full.", retry_after=3.0))
+    error = emitted([], busy)[-2]
+    assert isinstance(error, ev.Error)
+    assert error.retry_after == 3.0
+
+
+@pytest.mark.shows("A.49")
+def test_a_cancelled_stream_ends_incomplete_with_status_cancelled() -> None:
+    last = emitted([Text("a")], ENDINGS[3])[-1]
+    assert isinstance(last, ev.Incomplete)
+    assert last.response.status == "cancelled"
+
+
+@pytest.mark.shows("A.58", "A4.4")
+def test_logprobs_go_with_their_delta_and_gather_in_the_part() -> None:
+    events = emitted([Text("a", (LOGPROB,)), Text("a", (LOGPROB,))])
+    delta = next(event for event in events if isinstance(event, ev.OutputTextDelta))
+    assert "bytes" not in json.loads(msgspec.json.encode(delta))["logprobs"][0]
+    (message,) = json.loads(msgspec.json.encode(fold(events)))["output"]
+    assert [one["bytes"] for one in message["content"][0]["logprobs"]] == [[97], [97]]
+
+
+@pytest.mark.shows("A.58")
+def test_an_annotation_is_told_and_kept_with_its_part() -> None:
+    citation = UrlCitation(url="http://x", title="x", start_index=0, end_index=1)
+    events = emitted([Text("a"), Citation(citation)])
+    (added,) = [event for event in events if isinstance(event, ev.OutputTextAnnotationAdded)]
+    assert (added.annotation, added.annotation_index) == (citation, 0)
+    (message,) = fold(events).output
+    assert isinstance(message, Message)
+    (part,) = message.content
+    assert isinstance(part, OutputText)
+    assert part.annotations == [citation]
+
+
+def test_a_response_in_an_event_does_not_change_when_the_run_goes_on() -> None:
+    emitter = numbered_ids()
+    (created,) = emitter.created()
+    before = msgspec.json.encode(created)
+    emitter.in_progress()
+    emitter.feed([Text("a")])
+    emitter.finish(ENDINGS[0], None, 2)
+    assert msgspec.json.encode(created) == before
+
+
+@pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.status)
+@given(deltas=any_deltas())
+@pytest.mark.shows("A.55", "A.56")
+def test_any_deltas_fold_to_their_terminal_response(ending: Ending, deltas: list[Delta]) -> None:
+    events = emitted(deltas, ending)
+    last = events[-1]
+    assert isinstance(last, ev.Completed | ev.Incomplete | ev.Failed)
+    assert fold(events) == last.response
+    assert fold(events[:-1]).output == last.response.output
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    terminals = [event for event in events if isinstance(event, ev.Completed | ev.Incomplete | ev.Failed)]
+    assert terminals == [last]
+
+
+@given(deltas=any_deltas())
+def test_the_deltas_of_a_part_add_up_to_what_its_end_says(deltas: list[Delta]) -> None:
+    heard: dict[tuple[str, str, object], str] = defaultdict(str)
+    for event in map(_plain, emitted(deltas)):
+        kind, _, step = event["type"].rpartition(".")
+        key = kind, event.get("item_id", ""), event.get("content_index", event.get("summary_index"))
+        if step == "delta":
+            heard[key] += event["delta"]
+        elif whole := {"text", "refusal", "arguments", "input"} & event.keys():
+            assert event[whole.pop()] == heard[key]
+
+
+@given(deltas=any_deltas())
+@pytest.mark.shows("A.57")
+def test_every_beginning_has_one_end(deltas: list[Delta]) -> None:
+    begun: list[tuple[str, ...]] = []
+    for event in map(_plain, emitted(deltas)):
+        kind, _, step = event["type"].rpartition(".")
+        place = kind, *(str(event.get(name)) for name in ("output_index", "content_index", "summary_index"))
+        if step == "added" and kind != "response.output_text.annotation":
+            assert place not in begun
+            begun.append(place)
+        elif step == "done" and place in begun:
+            begun.remove(place)
+    assert begun == []
+
+
+@given(deltas=any_deltas(), cuts=st.lists(st.integers(0, 25)))
+def test_how_deltas_are_grouped_changes_nothing(deltas: list[Delta], cuts: list[int]) -> None:
+    emitter = numbered_ids()
+    events = [*emitter.created(), *emitter.in_progress()]
+    edges = [0, *sorted(cut for cut in cuts if cut < len(deltas)), len(deltas)]
+    for start, end in pairwise(edges):
+        events += emitter.feed(deltas[start:end])
+    events += _finish_like_emitted(emitter)
+    assert events == emitted(deltas)
+
+
+@given(deltas=any_deltas())
+@pytest.mark.shows("A.23", "A.57")
+def test_any_stream_is_valid_for_the_sdk_and_its_accumulator(deltas: list[Delta]) -> None:
+    events = [_plain(event) for event in emitted(deltas)]
+    for event in events:
+        check_event(event)
+    assert accumulate(events).status == "completed"
+
+
+def _plain(event: ev.Event) -> dict:  # type: ignore[type-arg]  # JSON of any shape
+    return json.loads(msgspec.json.encode(event))  # type: ignore[no-any-return]  # as above
+
+
+def _finish_like_emitted(emitter: Emitter) -> list[ev.Event]:
+    terminal = emitted([])[-1]
+    assert isinstance(terminal, ev.Completed)
+    return emitter.finish(ENDINGS[0], terminal.response.usage, 2)
