@@ -1,0 +1,206 @@
+"""History → chat messages and tool schemas. Nothing else walks over items to make a prompt.
+
+Every item is said, taken as a declaration of tools, or refused by name; none gets lost. Reasoning
+alone may be left out: that of turns that are over, and all of it for models that do not think.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final, assert_never
+
+from msgspec import UNSET, Struct
+
+from antiphon.core.history import Call, History, Output, answers, is_output
+from antiphon.core.prompt import ChatPrompt, Json
+from antiphon.errors import UnsupportedParameter
+from antiphon.protocol.items import (
+    AdditionalTools,
+    CodeInterpreterCall,
+    Compaction,
+    CompactionTrigger,
+    ConfigurationUpdate,
+    FileSearchCall,
+    ImageGenerationCall,
+    InputItem,
+    ItemReference,
+    LocalShellCall,
+    McpApprovalRequest,
+    McpApprovalResponse,
+    McpCall,
+    McpListTools,
+    Message,
+    Reasoning,
+    WebSearchCall,
+)
+from antiphon.protocol.request import CreateResponse
+from antiphon.render.choice import choose
+from antiphon.render.content import Honours, content_of
+from antiphon.render.past import called, ran, returned
+from antiphon.render.tools import Offered, offer_tools
+from antiphon.render.transcript import Content, Transcript
+from antiphon.render.variables import template_variables
+
+VERBOSITY: Final = {"low": "Keep your answers short.", "medium": "", "high": "Answer at length and in detail."}
+UNANSWERED: Final = "[no output]"  # servers and templates want an output for each call
+
+
+class Rendered(Struct, frozen=True):
+    prompt: ChatPrompt
+    offered: Offered  # what may be called; its `ignored` names the kinds of tools that are not offered
+
+
+def render_chat(history: History, request: CreateResponse, honours: Honours) -> Rendered:
+    """`honours` are the names in the engine's capabilities; here count tools, reasoning.effort, input_image,
+    input_file, input_audio and developer (the role)."""
+    declared = offer_tools(request, history)
+    chosen = choose(request, declared)
+    walk = _Walk(history, declared, honours, all_turns=request.reasoning.context == "all_turns")
+    messages = walk.messages(request.instructions)
+    prompt = ChatPrompt(
+        messages=tuple(_headed(messages, VERBOSITY[request.text.verbosity])),
+        tools=tuple(chosen.offered.schemas.values()),
+        tool_choice=chosen.choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        template_kwargs=template_variables(request),
+    )
+    return Rendered(prompt, chosen.offered)
+
+
+def _headed(messages: Sequence[Json], sentence: str) -> list[Json]:
+    """Instructions that stand together at the top become one message: many templates take no second one."""
+    count = next((n for n, message in enumerate(messages) if not _instructs(message)), len(messages))
+    head: list[Json] = []
+    for role, run in groupby(messages[:count], key=lambda message: str(message["role"])):
+        head.append({"role": role, "content": "\n\n".join([message["content"] for message in run])})
+    if sentence and head:
+        head[-1]["content"] += f"\n\n{sentence}"
+    elif sentence:
+        head = [{"role": "system", "content": sentence}]
+    return [*head, *messages[count:]]
+
+
+def _instructs(message: Json) -> bool:
+    return message["role"] in ("system", "developer") and isinstance(message["content"], str)
+
+
+class _Walk:
+    def __init__(self, history: History, offered: Offered, honours: Honours, *, all_turns: bool) -> None:
+        self._history = history
+        self._offered = offered
+        self._honours = honours
+        self._transcript = Transcript(knows_tools="tools" in honours)
+        self._outputs = _outputs(history)
+        self._approved = {item.approval_request_id for item in history.items if isinstance(item, McpCall)}
+        self._thinks_from = len(history.items)
+        if "reasoning.effort" in honours:
+            self._thinks_from = 0 if all_turns else _current_turn(history)
+        self._thoughts: list[str] = []
+
+    def messages(self, instructions: str | None) -> list[Json]:
+        if instructions:
+            self._transcript.say("system", instructions)
+        for index, item in enumerate(self._history.items):
+            self._take(index, item)
+        return self._transcript.finish()
+
+    def _take(self, index: int, item: InputItem) -> None:
+        match item:
+            case Message():
+                self._message(index, item)
+            case Reasoning():
+                self._reasoning(index, item)
+            case McpCall() | WebSearchCall() | FileSearchCall() | CodeInterpreterCall() | ImageGenerationCall():
+                call, output = ran(item, _nameless(index) if item.id is UNSET else item.id)
+                self._transcript.call(call, output, self._take_thought())
+                self._transcript.end_calls()
+            case McpApprovalRequest():
+                asked = f"[asks whether it may call {item.server_label}__{item.name} with {item.arguments}]"
+                self._transcript.answer(asked, self._take_thought())
+            case McpApprovalResponse():
+                self._approval(index, item)
+            case AdditionalTools() | McpListTools():
+                pass  # render/tools.py takes these
+            case ItemReference() | Compaction() | CompactionTrigger() | ConfigurationUpdate():
+                raise self._unsupported(index, item)
+            case _ if isinstance(item, Call):
+                self._call(index, item)
+            case _ if isinstance(item, Output):
+                self._transcript.end_calls()  # it was told with its call
+            case _:
+                assert_never(item)
+
+    def _message(self, index: int, item: Message) -> None:
+        spoken = item.role == "assistant"
+        content = content_of(
+            item.content,
+            "" if spoken else "\n",
+            self._honours,
+            lambda part: self._history.param(index, f".content[{part}]"),
+        )
+        if spoken:
+            self._transcript.answer(content, self._take_thought())
+            return
+        self._thoughts.clear()  # they led to nothing
+        plain = item.role == "developer" and "developer" not in self._honours
+        self._transcript.say("system" if plain else item.role, content)
+
+    def _reasoning(self, index: int, item: Reasoning) -> None:
+        """What is encrypted cannot be read here; its summary can."""
+        if index >= self._thinks_from:
+            raw = "".join([part.text for part in item.content or ()])
+            self._thoughts += [raw] if raw else [part.text for part in item.summary]
+
+    def _take_thought(self) -> str:
+        thought = "\n\n".join(self._thoughts)
+        self._thoughts.clear()
+        return thought
+
+    def _call(self, index: int, item: Call) -> None:
+        call = called(item, self._offered, _nameless(index))
+        output = self._outputs.get(index if item.call_id is None else item.call_id)
+        if output is None and isinstance(item, LocalShellCall) and item.id is not UNSET:
+            output = self._outputs.get(item.id)
+        self._transcript.call(call, self._told(output), self._take_thought())
+
+    def _told(self, index: int | None) -> Content:
+        if index is None:
+            return UNANSWERED
+        output = self._history.items[index]
+        assert isinstance(output, Output)
+        told = returned(output)
+        if isinstance(told, str):
+            return told
+        return content_of(told, "", self._honours, lambda part: self._history.param(index, f".output[{part}]"))
+
+    def _approval(self, index: int, item: McpApprovalResponse) -> None:
+        if item.approve and item.approval_request_id not in self._approved:
+            raise UnsupportedParameter(
+                "This server runs no MCP tools yet, so nothing follows an approval.", param=self._history.param(index)
+            )
+        reason = "" if item.reason is UNSET else f": {item.reason}"
+        self._transcript.say("user", f"[{'approved' if item.approve else 'denied'}{reason}]")
+
+    def _unsupported(self, index: int, item: InputItem) -> UnsupportedParameter:
+        kind = str(item.__struct_config__.tag)
+        return UnsupportedParameter(f"This server cannot take {kind} items yet.", param=self._history.param(index))
+
+
+def _outputs(history: History) -> dict[str | int, int]:
+    """Where the output of each call is. A search that a server ran has no id: its output is the next item."""
+    found: dict[str | int, int] = {}
+    for index, item in enumerate(history.items):
+        if is_output(item):
+            call_id = answers(item)
+            found[index - 1 if call_id is None else call_id] = index
+    return found
+
+
+def _nameless(index: int) -> str:
+    """An id for the call in this place, for servers that want one."""
+    return f"past_{index}"
+
+
+def _current_turn(history: History) -> int:
+    """Where the model took over: after the last thing a user said."""
+    users = (n for n, item in enumerate(history.items) if isinstance(item, Message) and item.role == "user")
+    return max(users, default=-1) + 1

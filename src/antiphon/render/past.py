@@ -1,0 +1,136 @@
+"""Calls and outputs of the past, of whatever kind, as a name with JSON arguments and what came back.
+
+Models know functions; a shell command or a search that somebody ran is told to them as one.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from antiphon.core.history import Call, Output
+from antiphon.protocol.builtin_items import CodeLogs, ExitOutcome, FileSearchResult, SearchAction, ShellOutput
+from antiphon.protocol.items import (
+    ApplyPatchCall,
+    ApplyPatchCallOutput,
+    CodeInterpreterCall,
+    ComputerCall,
+    ComputerCallOutput,
+    CustomToolCall,
+    CustomToolCallOutput,
+    FileSearchCall,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageGenerationCall,
+    LocalShellCall,
+    LocalShellCallOutput,
+    McpCall,
+    MessagePart,
+    Program,
+    ProgramOutput,
+    ShellCall,
+    ShellCallOutput,
+    ToolSearchCall,
+    ToolSearchOutput,
+    WebSearchCall,
+)
+from antiphon.render.tools import Offered
+
+ServerCall = FileSearchCall | WebSearchCall | CodeInterpreterCall | ImageGenerationCall | McpCall
+Returned = str | Sequence[MessagePart]
+
+
+class Called(Struct, frozen=True):
+    id: str
+    name: str
+    arguments: str
+
+
+def called(item: Call, offered: Offered, call_id: str) -> Called:
+    """A call that a client answered; `call_id` is for one that has no id of its own."""
+    match item:
+        case FunctionCall():
+            return Called(item.call_id, offered.name_of(item.name, item.namespace or None), item.arguments)
+        case CustomToolCall():
+            name = offered.name_of(item.name, item.namespace or None)
+            return Called(item.call_id, name, _json({"input": item.input}))
+        case ShellCall():
+            return Called(item.call_id, "shell", _json(item.action))
+        case LocalShellCall():
+            return Called(item.call_id, "local_shell", _json(item.action))
+        case ApplyPatchCall():
+            return Called(item.call_id, "apply_patch", _json(item.operation))
+        case ComputerCall():
+            actions = item.action if item.actions is UNSET else {"actions": item.actions}
+            return Called(item.call_id, "computer", _json({} if actions is UNSET else actions))
+        case ToolSearchCall():
+            return Called(item.call_id or call_id, "tool_search", _json(item.arguments))
+        case Program():
+            return Called(item.call_id, "program", _json({"code": item.code}))
+        case _:
+            assert_never(item)
+
+
+def returned(item: Output) -> Returned:
+    match item:
+        case FunctionCallOutput() | CustomToolCallOutput():
+            return item.output
+        case ShellCallOutput():
+            return "\n".join([_shell(output) for output in item.output])
+        case LocalShellCallOutput():
+            return item.output
+        case ApplyPatchCallOutput():
+            return item.status if item.output is UNSET else f"{item.status}\n{item.output}"
+        case ComputerCallOutput():
+            return [item.output]
+        case ToolSearchOutput():
+            return _json([getattr(tool, "name", tool.__struct_config__.tag) for tool in item.tools])
+        case ProgramOutput():
+            return item.result
+        case _:
+            assert_never(item)
+
+
+def ran(item: ServerCall, call_id: str) -> tuple[Called, str]:
+    """A call that a server ran: one item holds it and what came of it."""
+    match item:
+        case McpCall():
+            outcome = item.output if item.error is None else _json(item.error)
+            return Called(call_id, f"{item.server_label}__{item.name}", item.arguments), outcome or ""
+        case WebSearchCall():
+            action = {} if item.action is UNSET else msgspec.to_builtins(item.action)
+            sources = item.action.sources if isinstance(item.action, SearchAction) else UNSET
+            found = [] if sources is UNSET else [source.url for source in sources]
+            action.pop("sources", None)
+            return Called(call_id, "web_search", _json(action)), "\n".join([item.status, *found])
+        case FileSearchCall():
+            results = [_found(result) for result in item.results or ()]
+            return Called(call_id, "file_search", _json({"queries": item.queries})), "\n\n".join(
+                [item.status, *results]
+            )
+        case CodeInterpreterCall():
+            outputs = [out.logs if isinstance(out, CodeLogs) else f"[image {out.url}]" for out in item.outputs or ()]
+            return Called(call_id, "code_interpreter", _json({"code": item.code or ""})), "\n".join(outputs)
+        case ImageGenerationCall():
+            prompt = "" if item.revised_prompt is UNSET else item.revised_prompt
+            made = "An image was made." if item.result else "No image was made."
+            return Called(call_id, "image_generation", _json({"prompt": prompt})), made
+        case _:
+            assert_never(item)
+
+
+def _shell(output: ShellOutput) -> str:
+    ended = f"exit code {output.outcome.exit_code}" if isinstance(output.outcome, ExitOutcome) else "timed out"
+    return "\n".join([text for text in (output.stdout, output.stderr, f"[{ended}]") if text])
+
+
+def _found(result: FileSearchResult) -> str:
+    name = "" if result.filename is UNSET else result.filename
+    return f"[{name}]\n{'' if result.text is UNSET else result.text}"
+
+
+def _json(value: Any) -> str:
+    """As models write it: with spaces, and without escapes that nobody needs."""
+    return json.dumps(msgspec.to_builtins(value), ensure_ascii=False)

@@ -1,0 +1,122 @@
+"""Chat messages → prompt text, by the model's own chat template.
+
+The rule for control tokens: only what the template itself wrote may become one. Whatever came from a
+client (contents, tool outputs, names, descriptions, arguments, template variables) ends in segments
+that an engine must take as plain text, whatever it looks like.
+"""
+
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+from jinja2 import Template as Jinja
+from jinja2 import TemplateError, TemplateSyntaxError
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core.prompt import ChatPrompt, Json, Segment, Template, TextPrompt
+from antiphon.errors import BadRequest, EngineFailed, StartupError
+from antiphon.render.sandbox import compile_template
+from antiphon.render.shape import Shape, shaped
+from antiphon.render.traced import marks, merge, own
+
+LONGEST: Final = 64 * 1024 * 1024  # characters; three times the largest body a client may send by default
+# What a template may raise about a conversation that it was not written for.
+MISFITS: Final = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+
+def render_text(template: Template, chat: ChatPrompt, now: datetime) -> TextPrompt:
+    known = _known(template.source)
+    try:
+        return TextPrompt(_segments(known, template, chat, now))
+    except MISFITS as misfit:
+        raise BadRequest(f"The model's chat template does not take this input: {_sentence(misfit)}", param="input")
+
+
+def check_template(template: Template) -> None:
+    """At start-up, so that a broken template is found before a request is."""
+    try:
+        _known(template.source)
+    except EngineFailed as broken:
+        raise StartupError(broken.message)
+
+
+def thinks(template: Template) -> bool:
+    """Whether the template knows of thinking, so that a reasoning effort means something."""
+    return "enable_thinking" in template.source or "<think>" in template.source
+
+
+class _Known(Struct, frozen=True):
+    jinja: Jinja
+    shape: Shape
+
+
+@lru_cache(maxsize=64)
+def _known(source: str) -> _Known:
+    try:
+        jinja = compile_template(source)
+    except TemplateSyntaxError as broken:
+        raise EngineFailed(f"The model's chat template does not compile: {broken.message} (line {broken.lineno}).")
+    except RecursionError:
+        raise EngineFailed("The model's chat template does not compile: it is nested too deeply.")
+    return _Known(jinja, _tried(jinja))
+
+
+ASKED: Final[Json] = {"role": "user", "content": "asked"}
+TOLD: Final[Json] = {"role": "system", "content": "told"}
+CALL: Final[Json] = {
+    "id": "call12345",
+    "type": "function",
+    "function": {"name": "called", "arguments": '{"argued": 1}'},
+}
+CALLED: Final[Json] = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+
+
+def _tried(jinja: Jinja) -> Shape:
+    """The first shape in which nothing of a message is lost; where all fail, the usual one."""
+    plain = Shape()
+    parts = not _shows(jinja, plain, [ASKED], "asked") and _shows(jinja, Shape(parts=True), [ASKED], "asked")
+    base = Shape(
+        parts=parts,
+        system=_shows(jinja, Shape(parts=parts), [TOLD, ASKED], "told"),
+        strict=not _shows(jinja, Shape(parts=parts), [ASKED, ASKED], "asked"),
+    )
+    ways = [replace(base, silence=silence, objects=objects) for objects in (True, False) for silence in ("", None)]
+    return next((way for way in ways if _shows(jinja, way, [ASKED, CALLED], "called", "argued")), base)
+
+
+def _shows(jinja: Jinja, shape: Shape, messages: list[Json], *words: str) -> bool:
+    """Whether these words of the messages get into the prompt."""
+    chat = ChatPrompt(tuple(messages))
+    try:
+        segments = _segments(_Known(jinja, shape), Template(source=""), chat, datetime(2026, 1, 1))
+    except MISFITS:
+        return False
+    text = "".join([segment.text for segment in segments])
+    return all(word in text for word in words)
+
+
+def _segments(known: _Known, template: Template, chat: ChatPrompt, now: datetime) -> tuple[Segment, ...]:
+    variables: Json = {
+        **chat.template_kwargs,
+        "messages": shaped(chat.messages, known.shape),
+        "tools": list(chat.tools) or None,
+        "add_generation_prompt": True,
+        "bos_token": own(template.bos),
+        "eos_token": own(template.eos),
+        "strftime_now": now.strftime,
+    }
+    segments: list[Segment] = []
+    length = 0
+    for piece in known.jinja.root_render_func(known.jinja.new_context(variables)):
+        length += len(piece)
+        if length > LONGEST:
+            raise ValueError(f"the rendered prompt is longer than {LONGEST} characters")
+        segments += marks(piece)
+    return merge(segments)
+
+
+def _sentence(misfit: Exception) -> str:
+    if isinstance(misfit, TemplateError) and misfit.message:
+        return misfit.message
+    return f"{type(misfit).__name__}: {misfit}"
