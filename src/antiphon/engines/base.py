@@ -1,0 +1,58 @@
+"""Something that generates. Adding one is a file here and a line in registry.py.
+
+The rules every engine keeps (tests/contracts/test_engine.py runs them over the registry):
+- closing the iterator of `generate` cancels the work and frees what it held;
+- the last chunk has a `finish` and `counts`;
+- a dead, silent or babbling engine raises EngineFailed or Unavailable, within a deadline.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from antiphon.core.prompt import Chunk, Prompt, Template, Work
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """What a model on this engine takes, and which request fields it honours.
+
+    `honours` holds names of request fields ("top_k", "stop", "tools", "text.format", "reasoning.effort",
+    "input_image", "top_logprobs", …); the service refuses by name what is asked for and not in it.
+    """
+
+    prompt: Literal["chat", "text", "tokens"]
+    honours: frozenset[str]
+    context: int | None = None  # tokens of prompt and answer together; None: not known
+    slots: int | None = None  # generations at once; None: not bounded by us
+    counts: bool = False  # `count` works
+    template: Template | None = None  # for engines that we render for
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    id: str
+    created: int
+    owned_by: str = "antiphon"
+
+
+class Engine(Protocol):
+    name: str
+
+    async def open(self) -> None:
+        """Get ready; raise a StartupError sentence for a person if that cannot be."""
+
+    async def close(self) -> None: ...
+
+    def models(self) -> Sequence[Model]: ...
+
+    def serves(self, model: str) -> bool: ...
+
+    async def capabilities(self, model: str) -> Capabilities:
+        """May load the model."""
+
+    def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
+        """Lists of chunks: what came together is handed on together."""
+
+    async def count(self, model: str, prompt: Prompt) -> int: ...
+
+    def healthy(self) -> bool: ...

@@ -1,0 +1,140 @@
+"""What the fake engine answers when no script tells it: said in full, then cut into chunks.
+
+A forced call comes before a required format, a format before a tool of its own choice, and without any of
+them it repeats what it heard. Nothing here is random, so whatever only shapes chance changes nothing.
+"""
+
+from functools import lru_cache
+
+from msgspec import Struct
+
+from antiphon.core.prompt import CallPiece, Chunk, Finish, JsonObject, JsonSchema, Sampling, Work
+from antiphon.engines.fake.reading import Reading, Tool
+from antiphon.engines.fake.smallest import smallest
+from antiphon.engines.fake.tokens import END, ids_of, load, logprob, pieces, tokens_in
+
+_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
+_THOUGHTS = (
+    "Let me think.",
+    "I have been told something.",
+    "I could repeat it.",
+    "Would that be an answer?",
+    "It would be an honest one.",
+    "Then that is what I shall say.",
+)
+_PLENTY = 4096  # tokens, when the end is to be ignored and nobody named another
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    thought: str = ""
+    text: str = ""
+    call: Tool | None = None
+    free: bool = False  # no format binds the text
+    load: bool = False  # only its length counts
+
+
+class Spoken(Struct, frozen=True, kw_only=True):
+    """An answer in chunks of one token each."""
+
+    chunks: list[Chunk]
+    finish: Finish
+    reasoning: int = 0
+
+
+def answer(work: Work, reading: Reading, tokens: int | None) -> Answer:
+    thought = _thought(work.effort, reading)
+    if reading.must_call:
+        return Answer(thought=thought, call=reading.tools[0])
+    match work.constraint:
+        case JsonSchema(schema):
+            return Answer(thought=thought, text=smallest(schema, "text.format.schema"))
+        case JsonObject():
+            return Answer(thought=thought, text="{}")
+    if reading.tools and not reading.outputs:
+        return Answer(thought=thought, call=reading.tools[0])
+    if tokens is not None:
+        return Answer(thought=thought, text=load(tokens)[: tokens * reading.width], free=True, load=True)
+    return Answer(thought=thought, text=_words(reading), free=True)
+
+
+def _words(reading: Reading) -> str:
+    if reading.outputs:
+        return f"The tool said: {' '.join(reading.outputs)}"
+    return f"You said: {reading.said}"
+
+
+def _thought(effort: str | None, reading: Reading) -> str:
+    """More of it with more effort."""
+    wanted = effort not in (None, "none") if reading.thinks is None else reading.thinks
+    if not wanted:
+        return ""
+    sentences = _EFFORTS.index(effort) + 1 if effort in _EFFORTS else 3
+    return " ".join(_THOUGHTS[:sentences])
+
+
+def speak(said: Answer, work: Work, reading: Reading, *, raw: bool, room: int | None) -> Spoken:
+    """`raw` is the text and token level; `room` is what the context has left."""
+    sampling = work.sampling
+    limit = _least(sampling.max_tokens, room)
+    text = _stopped(said.text, sampling)
+    if sampling.ignore_eos and said.free:
+        text = _endless(text, reading.width, _PLENTY if limit is None else limit)
+    chunks = _raw(said, text, sampling, reading.width) if raw else _chat(said, text, sampling)
+    thoughts = tokens_in(len(_in_tags(said.thought)) if raw else len(said.thought), reading.width)
+    if limit is not None and len(chunks) > limit:
+        return Spoken(chunks=chunks[:limit], finish="length", reasoning=min(thoughts, limit))
+    return Spoken(chunks=chunks, finish="stop" if said.call is None else "tool_calls", reasoning=thoughts)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+def _stopped(text: str, sampling: Sampling) -> str:
+    """Up to the stop sequence that ends first; of two that end together the longer one."""
+    ends = [(at + len(stop), -len(stop)) for stop in sampling.stop if stop and (at := text.find(stop)) >= 0]
+    if not ends:
+        return text
+    end, length = min(ends)
+    return text[:end] if sampling.include_stop_str_in_output else text[: end + length]
+
+
+def _endless(text: str, width: int, limit: int) -> str:
+    return text + load(max(0, limit + 1 - len(text) // width))
+
+
+def _chat(said: Answer, text: str, sampling: Sampling) -> list[Chunk]:
+    chunks = [Chunk(thought=piece) for piece in pieces(said.thought)]
+    if said.call is not None:
+        chunks.append(Chunk(calls=(CallPiece(index=0, name=said.call.name),)))
+        arguments = pieces(smallest(said.call.parameters, "tools"))
+        chunks += [Chunk(calls=(CallPiece(index=0, arguments=piece),)) for piece in arguments]
+        return chunks
+    if said.load and text == said.text and not chunks and sampling.logprobs is None:
+        return _made_once(text)
+    if sampling.logprobs is None:
+        return chunks + [Chunk(text=piece) for piece in pieces(text)]
+    return chunks + [Chunk(text=piece, logprobs=(logprob(piece, sampling.logprobs),)) for piece in pieces(text)]
+
+
+@lru_cache(maxsize=8)
+def _made_once(text: str) -> list[Chunk]:
+    """Load is to cost the server, not us: every request gets the same chunks."""
+    return [Chunk(text=piece) for piece in pieces(text)]
+
+
+def _raw(said: Answer, text: str, sampling: Sampling, width: int) -> list[Chunk]:
+    ending = "" if sampling.skip_special_tokens else END
+    chunks = [Chunk(text=piece) for piece in pieces(_in_tags(said.thought) + text + ending, width)]
+    for chunk in chunks:
+        if width == 1:
+            chunk.tokens = tuple(ids_of(chunk.text))
+        if sampling.logprobs is not None:
+            chunk.logprobs = (logprob(chunk.text, sampling.logprobs),)
+    return chunks
+
+
+def _in_tags(thought: str) -> str:
+    return f"<think>{thought}</think>" if thought else ""
