@@ -1,0 +1,99 @@
+"""The series of the server, told of what happened in the words of the domain. Names are shaped as in vLLM."""
+
+import platform
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from antiphon.observe.process import add_process
+from antiphon.observe.series import Counter, Histogram, Reading, Registry
+
+# Seconds. A small model's first token takes a hundredth, a large one's under load a minute.
+WAITS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
+DURATIONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0,
+             300.0, 900.0, 3600.0)  # fmt: skip
+PER_TOKEN = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+
+
+class TokenCounts(Protocol):
+    """As the engine counted them."""
+
+    @property
+    def input_tokens(self) -> int: ...
+    @property
+    def cached_tokens(self) -> int: ...
+    @property
+    def output_tokens(self) -> int: ...
+
+
+class Metrics:
+    """Later parts add series of their own to `registry`."""
+
+    def __init__(self, version: str) -> None:
+        self.registry = registry = Registry()
+        self._requests = registry.counter(
+            "antiphon_requests_total", "HTTP requests, by route and status.", ("route", "status")
+        )
+        self._durations = registry.histogram(
+            "antiphon_request_duration_seconds", "From a request's headers to the end of its reply.", ("route",),
+            bounds=DURATIONS,
+        )  # fmt: skip
+        self._by_route: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+        self._responses = registry.counter(
+            "antiphon_responses_total", "Responses that came to an end, by status.", ("status",)
+        )
+        self._prompt = registry.counter("antiphon_prompt_tokens_total", "Tokens of prompts.")[()]
+        self._cached = registry.counter("antiphon_cached_tokens_total", "Tokens of prompts found in a cache.")[()]
+        self._generated = registry.counter("antiphon_generation_tokens_total", "Tokens generated.")[()]
+        self._first = registry.histogram(
+            "antiphon_time_to_first_token_seconds", "From a response's creation to its first token.", bounds=WAITS
+        )[()]
+        self._per_token = registry.histogram(
+            "antiphon_time_per_output_token_seconds", "Mean time between a response's tokens.", bounds=PER_TOKEN
+        )[()]
+        self._latency = registry.histogram(
+            "antiphon_response_duration_seconds", "From a response's creation to its end.", bounds=DURATIONS
+        )[()]
+        build: list[Reading] = [((version, platform.python_version()), 1.0)]
+        registry.gauge("antiphon_build_info", "What runs.", ("version", "python"), read=lambda: build)
+        add_process(registry)
+
+    def request_done(self, route: str, status: int, seconds: float) -> None:
+        series = self._by_route.get((route, status))
+        if series is None:
+            series = self._requests[route, str(status)], self._durations[(route,)]
+            self._by_route[route, status] = series
+        series[0].value += 1.0
+        series[1].observe(seconds)
+
+    def response_done(self, status: str, counts: TokenCounts, ttft: float | None, duration: float) -> None:
+        """A response came to its end. Both times, in seconds, begin at its creation; None: there was no token."""
+        self._responses[(status,)].add()
+        self._latency.observe(duration)
+        self._prompt.add(counts.input_tokens)
+        self._cached.add(counts.cached_tokens)
+        self._generated.add(counts.output_tokens)
+        if ttft is not None:
+            self._first.observe(ttft)
+            if counts.output_tokens > 1:
+                self._per_token.observe((duration - ttft) / (counts.output_tokens - 1))
+
+    def watch_queue(self, running: Callable[[], int], waiting: Callable[[], int]) -> None:
+        """Where to read how many responses are being generated, and how many wait for it."""
+        self.registry.gauge(
+            "antiphon_requests_running", "Responses being generated.", read=lambda: [((), float(running()))]
+        )
+        self.registry.gauge(
+            "antiphon_requests_waiting", "Responses waiting for a slot.", read=lambda: [((), float(waiting()))]
+        )
+
+    def watch_engines(self, read: Callable[[], Iterable[tuple[str, str, bool]]]) -> None:
+        """Where to read which engine serves which model, and whether it is healthy."""
+        self.registry.gauge(
+            "antiphon_engine_up",
+            "Whether the engine of a model is healthy.",
+            ("engine", "model"),
+            read=lambda: [((engine, model), float(up)) for engine, model, up in read()],
+        )
+
+    def text(self) -> bytes:
+        return self.registry.text()
