@@ -1,0 +1,233 @@
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from antiphon.admission import Admission
+from antiphon.agent.declared import Declared
+from antiphon.agent.patience import Deadlines
+from antiphon.agent.run import Plan, Run
+from antiphon.core.deltas import Text, Thought
+from antiphon.core.emitter import Emitter
+from antiphon.core.fold import fold
+from antiphon.core.prompt import ChatPrompt, Chunk, Sampling, Work
+from antiphon.engines.fake import FakeEngine
+from antiphon.errors import ContextTooLong, EngineFailed, Internal
+from antiphon.ids import new_id
+from antiphon.parsers.chat import ChatParser
+from antiphon.protocol.events import Completed, Event, Failed, Incomplete
+from antiphon.protocol.response import Response
+
+pytestmark = pytest.mark.anyio
+WORK = Work(model="fake", prompt=ChatPrompt(messages=({"role": "user", "content": "hi"},)), sampling=Sampling())
+
+
+class Ends:
+    """Counts how often a run said that it ended."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    def __call__(self, run: Run) -> None:
+        self.runs.append(run)
+
+
+@pytest.fixture
+def ends() -> Ends:
+    return Ends()
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+def make(engine: FakeEngine, ends: Ends, **changes: object) -> Run:
+    plan = Plan(engine=engine, work=WORK, parser=ChatParser(WORK.prompt), declared=Declared({}), **changes)  # type: ignore[arg-type]  # any field of a Plan
+    return Run(plan, Emitter(Response(id="resp_1", created_at=1, model="fake"), new_id), ends)
+
+
+async def driven(run: Run) -> list[Event]:
+    heard: list[Event] = []
+
+    async def tell(events: list[Event]) -> None:
+        heard.extend(events)
+
+    async with asyncio.timeout(5):
+        await run.drive(tell)
+    return heard
+
+
+@pytest.mark.shows("A.56")
+async def test_a_run_ends_completed_and_folds_to_its_response(engine: FakeEngine, ends: Ends) -> None:
+    engine.says(Thought("hm"), Text("Hel"), Text("lo"))
+    run = make(engine, ends)
+    events = await driven(run)
+    assert isinstance(events[-1], Completed)
+    assert fold(events) == run.response == events[-1].response
+    assert ends.runs == [run]
+
+
+@pytest.mark.shows("A.53")
+async def test_created_comes_before_the_engine_is_asked(engine: FakeEngine, ends: Ends) -> None:
+    async def tell(events: list[Event]) -> None:
+        if events[0].type == "response.created":
+            assert not engine.seen
+
+    await make(engine, ends).drive(tell)
+    assert len(engine.seen) == 1
+
+
+@pytest.mark.shows("A.30")
+async def test_an_answer_cut_by_the_engine_is_incomplete(engine: FakeEngine, ends: Ends) -> None:
+    engine.says(Text("Hel"), finish="length")
+    last = (await driven(make(engine, ends)))[-1]
+    assert isinstance(last, Incomplete)
+    assert last.response.incomplete_details is not None
+    assert last.response.incomplete_details.reason == "max_output_tokens"
+
+
+@pytest.mark.shows("A.48", "C.28")
+async def test_a_failing_engine_fails_the_response_and_raises_from_result(engine: FakeEngine, ends: Ends) -> None:
+    engine.says(Text("Hel"), Text("lo"))
+    engine.fails(EngineFailed("It died."), after=1)
+    events = await driven(make(engine, ends))
+    assert [event.type for event in events[-2:]] == ["error", "response.failed"]
+    engine.says(Text("Hel"))
+    engine.fails(EngineFailed("It died."), after=1)
+    with pytest.raises(EngineFailed, match="It died"):
+        await make(engine, ends).result()
+
+
+@pytest.mark.shows("A.29")
+async def test_a_prompt_that_only_the_engine_finds_too_long_fails_the_response_with_its_code(
+    engine: FakeEngine, ends: Ends
+) -> None:
+    engine.fails(ContextTooLong("It has 9 tokens, and there is room for 8.", param="input"), after=0)
+    events = await driven(make(engine, ends))
+    assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
+    last = events[-1]
+    assert isinstance(last, Failed)
+    assert last.response.error is not None
+    assert last.response.error.code == "context_length_exceeded"
+
+
+async def test_a_defect_fails_the_response_without_saying_anything_about_itself(
+    engine: FakeEngine, ends: Ends, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.says(Text("Hel"))
+    engine.fails(ZeroDivisionError("secret"), after=1)
+    run = make(engine, ends)
+    last = (await driven(run))[-1]
+    assert isinstance(last, Failed)
+    assert isinstance(run.error, Internal)
+    assert "secret" not in run.error.message
+    assert "secret" in caplog.text
+
+
+class HalfAnswer(FakeEngine):
+    """An engine whose connection ends in the middle, without a word."""
+
+    async def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
+        yield [Chunk(text="Hel")]
+
+
+@pytest.mark.shows("C.28")
+async def test_an_engine_that_just_stops_is_a_failure_and_never_completed(ends: Ends) -> None:
+    last = (await driven(make(HalfAnswer(), ends)))[-1]
+    assert isinstance(last, Failed)
+
+
+@pytest.mark.shows("C.28")
+async def test_a_silent_engine_is_given_up(engine: FakeEngine, ends: Ends) -> None:
+    engine.says(Text("Hel"), Text("lo"))
+    engine.holds(after=1)
+    run = make(engine, ends, deadlines=Deadlines(first=5.0, idle=0.02, total=5.0))
+    last = (await driven(run))[-1]
+    assert isinstance(last, Failed)
+    assert "silent" in str(run.error)
+    assert engine.running == 0
+
+
+@pytest.mark.shows("C.28")
+async def test_an_engine_that_never_begins_is_given_up(engine: FakeEngine, ends: Ends) -> None:
+    engine.says(Text("Hel"))
+    engine.holds(after=0)
+    last = (await driven(make(engine, ends, deadlines=Deadlines(first=0.02, idle=5.0, total=5.0))))[-1]
+    assert isinstance(last, Failed)
+
+
+async def test_a_run_takes_no_longer_than_its_deadline(engine: FakeEngine, ends: Ends) -> None:
+    engine.says(Text("Hel"), Text("lo"))
+    engine.holds(after=1)
+    run = make(engine, ends, deadlines=Deadlines(first=0.04, idle=0.04, total=0.01))
+    await driven(run)
+    assert "longer" in str(run.error)
+
+
+@pytest.mark.shows("A.49")
+async def test_a_cancelled_driver_frees_the_engine_and_cancel_ends_the_response_once(
+    engine: FakeEngine, ends: Ends
+) -> None:
+    engine.says(Text("Hel"), Text("lo"))
+    gate = engine.holds(after=1)
+    run = make(engine, ends)
+    driver = asyncio.ensure_future(run.result())
+    async with asyncio.timeout(5):
+        await gate.reached.wait()
+        driver.cancel()
+        await asyncio.wait([driver])
+    assert driver.cancelled()
+    assert engine.running == 0
+    last = run.cancel()[-1]
+    assert isinstance(last, Incomplete)
+    assert last.response.status == "cancelled"
+    assert run.cancel() == []
+    assert ends.runs == [run]
+
+
+@pytest.mark.shows("C1.4")
+async def test_a_run_waits_for_its_place_before_it_is_in_progress(engine: FakeEngine, ends: Ends) -> None:
+    admission = Admission(1, 1)
+    first = admission.enter()
+    await first.ready()
+    run = make(engine, ends, ticket=admission.enter())
+    created, begun = asyncio.Event(), asyncio.Event()
+
+    async def tell(events: list[Event]) -> None:
+        created.set()
+        if events[0].type == "response.in_progress":
+            begun.set()
+
+    driver = asyncio.ensure_future(run.drive(tell))
+    async with asyncio.timeout(5):
+        await created.wait()
+        assert not begun.is_set()
+        first.leave()
+        await driver
+    assert begun.is_set()
+    assert admission.running == 0
+
+
+async def test_telling_is_awaited_so_a_slow_reader_slows_the_engine(engine: FakeEngine, ends: Ends) -> None:
+    engine.says(Text("a"), Text("b"), Text("c"))
+    told, go_on = asyncio.Event(), asyncio.Event()
+
+    async def tell(events: list[Event]) -> None:
+        if events[-1].type == "response.output_text.delta":
+            told.set()
+            await go_on.wait()
+
+    driver = asyncio.ensure_future(make(engine, ends).drive(tell))
+    async with asyncio.timeout(5):
+        await told.wait()
+        assert engine.running == 1
+        go_on.set()
+        await driver
+    assert engine.running == 0
+
+
+async def test_a_run_that_was_never_driven_gives_its_place_back(engine: FakeEngine, ends: Ends) -> None:
+    admission = Admission(1, 1)
+    make(engine, ends, ticket=admission.enter()).cancel()
+    assert admission.running == 0
