@@ -1,0 +1,100 @@
+"""What was asked for and cannot be honoured is refused by name, before any work; nothing is dropped in silence.
+
+OpenAI's own knobs that change nothing about an answer here are accepted and named in `ignored`.
+"""
+
+from msgspec import UNSET
+
+from antiphon.engines.base import Capabilities
+from antiphon.errors import MissingParameter, UnsupportedParameter
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import StructuralTagFormat, TextFormat
+from antiphon.protocol.tools import McpTool
+from antiphon.service.sampling import wants_logprobs
+
+# A value that asks for nothing special is honoured by everyone.
+_SAMPLING: dict[str, object] = {
+    "temperature": None,
+    "top_p": None,
+    "top_k": None,
+    "min_p": None,
+    "repetition_penalty": 1.0,
+    "frequency_penalty": 0.0,
+    "presence_penalty": 0.0,
+    "stop": None,
+    "include_stop_str_in_output": False,
+    "seed": None,
+    "ignore_eos": False,
+    "n": 1,
+    "best_of": 1,
+    "length_penalty": None,
+    "skip_special_tokens": True,
+    "chat_template_kwargs": None,
+    "num_assistant_tokens": None,
+    "assistant_confidence_threshold": None,
+    "max_ngram_size": None,
+}
+_NOT_YET = {
+    "previous_response_id": "This server keeps no state yet: send the whole conversation in `input`.",
+    "conversation": "This server keeps no conversations yet: send the whole conversation in `input`.",
+    "background": "This server runs nothing in the background yet: use `stream` or wait for the answer.",
+    "prompt": "This server keeps no prompt templates yet: send the text in `instructions` and `input`.",
+    "context_management": "This server does not compact conversations yet.",
+    "wait_for_tool_outputs": "This server does not wait for tool outputs yet: send them in a new request.",
+    "multi_agent": "Multi-agent responses are not supported.",
+    "request_id": "`request_id` is not taken from the body: send the header x-request-id.",
+    "priority": "`priority` is not supported yet.",
+    "cache_salt": "`cache_salt` is not supported yet: `prompt_cache_key` is accepted.",
+    "mm_processor_kwargs": "`mm_processor_kwargs` is not supported yet.",
+    "previous_input_messages": "`previous_input_messages` is not supported yet: put them into `input`.",
+    "enable_response_messages": "`enable_response_messages` is not supported yet.",
+}
+_KNOBS = frozenset(
+    {"service_tier", "prompt_cache_retention", "prompt_cache_options", "moderation", "image", "access_programs"}
+)
+
+
+def refuse_unserved(request: CreateResponse, sent: frozenset[str]) -> None:
+    """What no engine could make up for."""
+    for name in _NOT_YET.keys() & sent:
+        if getattr(request, name):
+            raise UnsupportedParameter(_NOT_YET[name], param=name)
+    for index, tool in enumerate(request.tools):
+        if isinstance(tool, McpTool):
+            raise UnsupportedParameter("This server does not call MCP servers yet.", param=f"tools[{index}]")
+    if not request.input:
+        raise MissingParameter("Missing required parameter: 'input'.", param="input")
+
+
+def refuse_unhonoured(request: CreateResponse, sent: frozenset[str], able: Capabilities, engine: str) -> None:
+    """What this model on this engine does not do."""
+    for name in (_SAMPLING.keys() & sent) - able.honours:
+        if getattr(request, name) != _SAMPLING[name]:
+            raise _unsupported(name, engine)
+    _refuse_format(request, able, engine)
+    if wants_logprobs(request) and "top_logprobs" not in able.honours:
+        raise _unsupported("top_logprobs" if request.top_logprobs else "include", engine)
+    if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in able.honours:
+        raise _unsupported("reasoning.effort", engine)
+
+
+def ignored(request: CreateResponse, sent: frozenset[str]) -> list[str]:
+    """Accepted fields that change nothing here."""
+    names = sorted(name for name in _KNOBS & sent if getattr(request, name) not in ("auto", "default"))
+    if request.reasoning.mode not in (UNSET, "standard"):
+        names.append("reasoning.mode")
+    if "reasoning.encrypted_content" in request.include:
+        names.append("include[reasoning.encrypted_content]")
+    return names
+
+
+def _refuse_format(request: CreateResponse, able: Capabilities, engine: str) -> None:
+    wanted = request.text.format
+    if isinstance(wanted, StructuralTagFormat) and "structural_tag" not in able.honours:
+        raise _unsupported("text.format", engine)
+    if not isinstance(wanted, TextFormat) and "text.format" not in able.honours:
+        raise _unsupported("text.format", engine)
+
+
+def _unsupported(name: str, engine: str) -> UnsupportedParameter:
+    return UnsupportedParameter(f"'{name}' is not supported by this model on the {engine} engine.", param=name)

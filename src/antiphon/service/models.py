@@ -1,0 +1,77 @@
+"""Who serves which model: names, aliases, and a queue of its own for each."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.admission import Admission, Ticket
+from antiphon.engines.base import Capabilities, Engine, Model
+from antiphon.errors import MissingParameter, ModelNotFound
+
+
+class Served(Struct, frozen=True):
+    """A model as a request finds it: the name the client used and where the work goes."""
+
+    name: str
+    model: str
+    engine: Engine
+
+    async def capabilities(self) -> Capabilities:
+        """The engine's, and the effort too where the model's own template can be told whether to think."""
+        able = await self.engine.capabilities(self.model)
+        if able.template is None or "enable_thinking" not in able.template.source:
+            return able
+        return replace(able, honours=able.honours | {"reasoning.effort"})
+
+
+class Models:
+    def __init__(self, engines: Sequence[Engine], aliases: Sequence[str], accept_any: bool, queue: int) -> None:
+        self._engines = engines
+        self._aliases = tuple(aliases)
+        self._accept_any = accept_any
+        self._queue = queue
+        self._admissions: dict[str, Admission] = {}
+
+    def models(self) -> list[Model]:
+        known = [model for engine in self._engines for model in engine.models()]
+        if not (self._aliases and known):
+            return known
+        return [replace(known[0], id=name) for name in self._aliases] + known[1:]
+
+    def model(self, name: str) -> Model:
+        for model in self.models():
+            if model.id == name:
+                return model
+        return Model(id=self.find(name).name, created=0)
+
+    def find(self, name: str | None) -> Served:
+        if not name:
+            raise MissingParameter("Missing required parameter: 'model'.", param="model")
+        if name not in self._aliases:
+            for engine in self._engines:
+                if engine.serves(name):
+                    return Served(name, name, engine)
+            if not self._accept_any:
+                raise ModelNotFound(self._unknown(name), param="model")
+        engine = self._engines[0]
+        return Served(name, engine.models()[0].id, engine)
+
+    def ready(self) -> list[str]:
+        """Reasons why not; none is good."""
+        return [f"The {engine.name} engine is not ready." for engine in self._engines if not engine.healthy()]
+
+    def admit(self, served: Served, able: Capabilities) -> Ticket | None:
+        """A place in the model's queue; Busy when that is full."""
+        if able.slots is None:
+            return None
+        if served.model not in self._admissions:
+            self._admissions[served.model] = Admission(able.slots, self._queue)
+        return self._admissions[served.model].enter()
+
+    def waiting(self) -> int:
+        return sum(admission.waiting for admission in self._admissions.values())
+
+    def _unknown(self, name: str) -> str:
+        known = ", ".join(model.id for model in self.models()[:5])
+        return f"The model '{name[:80]}' does not exist here. This server has: {known}."

@@ -1,0 +1,145 @@
+"""Request → Work: the history is rendered, made to fit the model's context, and given to the right parser.
+
+A prompt that is too long is a 400 here where we can count, or loses its oldest items if the client said so.
+"""
+
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.agent.declared import Declared
+from antiphon.core.history import History, droppable, make_history, shorter
+from antiphon.core.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt, Work
+from antiphon.engines.base import Capabilities
+from antiphon.errors import ContextTooLong, UnsupportedParameter
+from antiphon.parsers.base import Parser
+from antiphon.parsers.registry import load_parser
+from antiphon.protocol.request import CreateResponse
+from antiphon.render.messages import Rendered, render_chat
+from antiphon.render.template import render_text, thinks
+from antiphon.service.models import Served
+from antiphon.service.sampling import constraint, sampling
+
+
+class OutputTokens(Struct, frozen=True, kw_only=True):
+    """The operator's word on the length of answers."""
+
+    default: int | None = None
+    most: int | None = None
+
+    def allowed(self, asked: int | None) -> int | None:
+        wanted = self.default if asked is None else asked
+        return wanted if self.most is None else min(wanted or self.most, self.most)
+
+
+class Prepared(Struct, frozen=True):
+    work: Work
+    parser: Parser
+    declared: Declared
+    ignored: tuple[str, ...]
+
+
+async def prepare(request: CreateResponse, served: Served, able: Capabilities, room: OutputTokens) -> Prepared:
+    asked = room.allowed(request.max_output_tokens)
+    fit = _Fit(request, served, able)
+    rendered, prompt, tokens = await fit.fitted(asked)
+    if rendered.offered.offers and "tools" not in able.honours:
+        raise UnsupportedParameter(
+            f"Tools are not supported by this model on the {served.engine.name} engine.", param="tools"
+        )
+    left = None if tokens is None or able.context is None else able.context - tokens
+    work = Work(
+        model=served.model,
+        prompt=prompt,
+        sampling=sampling(request, _least(asked, left)),
+        constraint=constraint(request),
+        effort=request.reasoning.effort,
+        cache_key=request.prompt_cache_key,
+    )
+    parser = load_parser(_parser_name(request, able))(prompt)
+    declared = Declared(rendered.offered.offers, parallel=request.parallel_tool_calls)
+    return Prepared(work, parser, declared, rendered.offered.ignored)
+
+
+class _Fit:
+    """Renders a request's history so that the model's context has room for it and for an answer."""
+
+    def __init__(self, request: CreateResponse, served: Served, able: Capabilities) -> None:
+        self._request = request
+        self._served = served
+        self._able = able
+        self._now = datetime.now()
+
+    async def fitted(self, asked: int | None) -> tuple[Rendered, Prompt, int | None]:
+        """And its tokens, if they had to be counted."""
+        history = make_history((), self._request.input)
+        rendered, prompt = self._render(history)
+        context = self._able.context
+        if context is None or not self._able.counts or _bytes(prompt) < context:
+            return rendered, prompt, None
+        tokens = await self._count(prompt)
+        if tokens < context:
+            return rendered, prompt, tokens
+        if self._request.truncation == "disabled":
+            raise _too_long(tokens, context)
+        return await self._shortened(history, context - _reserve(asked, context))
+
+    async def _shortened(self, history: History, budget: int) -> tuple[Rendered, Prompt, int]:
+        """Drop as few of the oldest units as will do: each one dropped makes the prompt shorter."""
+        fewest, most = 1, droppable(history)
+        while fewest < most:
+            middle = (fewest + most) // 2
+            _, prompt = self._render(shorter(history, middle))
+            if await self._count(prompt) <= budget:
+                most = middle
+            else:
+                fewest = middle + 1
+        rendered, prompt = self._render(shorter(history, most))
+        tokens = await self._count(prompt)
+        if tokens >= (self._able.context or 0):
+            raise _too_long(tokens, self._able.context or 0)
+        return rendered, prompt, tokens
+
+    def _render(self, history: History) -> tuple[Rendered, Prompt]:
+        rendered = render_chat(history, self._request, self._able.honours)
+        if self._able.template is None:
+            return rendered, rendered.prompt
+        return rendered, render_text(self._able.template, rendered.prompt, self._now)
+
+    async def _count(self, prompt: Prompt) -> int:
+        return await self._served.engine.count(self._served.model, prompt)
+
+
+def _bytes(prompt: Prompt) -> int:
+    """At least as much as its tokens: no token is shorter than a byte."""
+    match prompt:
+        case ChatPrompt():
+            return len(msgspec.json.encode(prompt))
+        case TextPrompt(segments=segments):
+            return sum([len(segment.text.encode("utf-8", "surrogatepass")) for segment in segments])
+        case TokenPrompt(tokens=tokens):
+            return len(tokens)
+
+
+def _reserve(asked: int | None, context: int) -> int:
+    """Tokens that a shortened prompt leaves for the answer."""
+    return min(asked or context // 4, context // 2)
+
+
+def _least(*bounds: int | None) -> int | None:
+    return min([bound for bound in bounds if bound is not None], default=None)
+
+
+def _parser_name(request: CreateResponse, able: Capabilities) -> str:
+    if able.template is None:
+        return "chat"
+    return "think" if thinks(able.template) and request.skip_special_tokens is not False else "plain"
+
+
+def _too_long(tokens: int, context: int) -> ContextTooLong:
+    return ContextTooLong(
+        f"The input has {tokens} tokens, but this model's context has room for {context}, the answer included. "
+        "Shorten the input, or send truncation: 'auto'.",
+        param="input",
+    )

@@ -1,0 +1,53 @@
+"""Request → Sampling and Constraint: which numbers an engine gets."""
+
+from antiphon.core.prompt import Constraint, JsonObject, JsonSchema, Sampling
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat
+
+LOGPROBS = "message.output_text.logprobs"
+
+
+def sampling(request: CreateResponse, max_tokens: int | None) -> Sampling:
+    greedy = request.top_p == 0
+    return Sampling(
+        max_tokens=max_tokens,
+        temperature=0.0 if greedy else request.temperature,
+        top_p=None if greedy else request.top_p,
+        top_k=request.top_k,
+        min_p=request.min_p,
+        repetition_penalty=request.repetition_penalty,
+        frequency_penalty=request.frequency_penalty,
+        presence_penalty=request.presence_penalty,
+        stop=_stops(request.stop),
+        include_stop_str_in_output=bool(request.include_stop_str_in_output),
+        seed=request.seed,
+        ignore_eos=bool(request.ignore_eos),
+        skip_special_tokens=request.skip_special_tokens is not False,
+        n=request.n or 1,
+        best_of=request.best_of,
+        length_penalty=request.length_penalty,
+        logprobs=(request.top_logprobs or 0) if wants_logprobs(request) else None,
+        num_assistant_tokens=request.num_assistant_tokens,
+        assistant_confidence_threshold=request.assistant_confidence_threshold,
+        max_ngram_size=request.max_ngram_size,
+    )
+
+
+def wants_logprobs(request: CreateResponse) -> bool:
+    return bool(request.logprobs or request.top_logprobs or LOGPROBS in request.include)
+
+
+def constraint(request: CreateResponse) -> Constraint | None:
+    match request.text.format:
+        case JsonObjectFormat():
+            return JsonObject()
+        case JsonSchemaFormat(schema=schema, name=name, strict=strict):
+            return JsonSchema(schema=schema, name=name, strict=strict is not False)
+        case _:
+            return None
+
+
+def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
+    if stop is None:
+        return ()
+    return (stop,) if isinstance(stop, str) else tuple(stop)
