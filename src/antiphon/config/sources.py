@@ -1,0 +1,229 @@
+"""Where settings come from: flag > environment > TOML file > default. The first that has one wins, whole.
+
+A name nobody knows and a value that does not fit are StartupErrors: one sentence with the place and what is expected.
+"""
+
+import difflib
+import math
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+from msgspec import NODEFAULT, Meta, Struct, inspect
+
+from antiphon.config.table import LIMITS, Config, Note, config_home
+from antiphon.errors import StartupError
+from antiphon.limits import Limits
+
+PREFIX = "ANTIPHON_"
+# Under our prefix and yet no settings: what Kubernetes gives every pod for a service that is named "antiphon".
+_NO_SETTING = re.compile(r"ANTIPHON_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_\w+)")
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """A row of the table: a field of Config, or of its Limits under the prefix `limit_`."""
+
+    name: str
+    type: Any
+    kind: inspect.Type
+    note: Note
+    default: Any
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+    @property
+    def repeats(self) -> bool:
+        return isinstance(self.kind, inspect.VarTupleType)
+
+    @property
+    def switch(self) -> bool:
+        return isinstance(self.kind, inspect.BoolType)
+
+    @property
+    def expected(self) -> str:
+        return _expected(self.kind)
+
+    @property
+    def shown_default(self) -> str:
+        """The default as a person reads it."""
+        if self.note.default:
+            return self.note.default
+        if isinstance(self.default, bool):
+            return "on" if self.default else "off"
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+
+@cache
+def settings() -> dict[str, Setting]:
+    rows = [*_rows(Config, ""), *_rows(Limits, "limit_")]
+    return {row.name: row for row in rows}
+
+
+def load(flags: Mapping[str, Any]) -> Config:
+    """The settings in force. `flags` holds what was given on the command line, by name, as text."""
+    named = [given for given in (*_from_environment(), *_from_flags(flags)) if given.name == "config"]
+    file = _file(named[-1] if named else None)
+    chosen = {given.name: given for given in (*_from_file(file), *_from_environment(), *_from_flags(flags))}
+    values = {name: _converted(given) for name, given in chosen.items()}
+    limits = {name.removeprefix("limit_"): values.pop(name) for name in list(values) if name.startswith("limit_")}
+    return Config(**{**values, "config": file, "limits": Limits(**limits)})
+
+
+class _Given(Struct, frozen=True, kw_only=True):
+    name: str
+    value: Any
+    place: str  # for a person: "--port", "ANTIPHON_PORT", "port in antiphon.toml"
+    text: bool  # given as text, to be read; TOML has types of its own
+
+
+def _rows(struct: type[Struct], prefix: str) -> Iterator[Setting]:
+    for row in msgspec.structs.fields(struct):
+        if row.name == "limits":
+            continue
+        kind = inspect.type_info(row.type)
+        yield Setting(
+            name=prefix + row.name,
+            type=row.type,
+            kind=kind.type if isinstance(kind, inspect.Metadata) else kind,
+            note=_note(row.type),
+            default=row.default_factory() if row.default is NODEFAULT else row.default,
+        )
+
+
+def _note(annotated: Any) -> Note:
+    """A Note of our own, or the description of a limit."""
+    text = ""
+    for mark in get_args(annotated)[1:]:
+        if isinstance(mark, Note):
+            return mark
+        if isinstance(mark, Meta):
+            text = mark.description or text
+    return LIMITS(text)
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Iterator[_Given]:
+    for name, value in flags.items():
+        yield _Given(name=name, value=value, place=settings()[name].flag, text=True)
+
+
+def _from_environment() -> Iterator[_Given]:
+    known = {row.variable: row for row in settings().values()}
+    for variable, value in os.environ.items():
+        if not variable.startswith(PREFIX) or not value or _is_no_setting(variable, value):
+            continue
+        if variable not in known:
+            raise StartupError(f"{variable} is not a setting{_suggestion(variable, known)}")
+        parts = [part.strip() for part in value.split(",")] if known[variable].repeats else value
+        yield _Given(name=known[variable].name, value=parts, place=variable, text=True)
+
+
+def _is_no_setting(variable: str, value: str) -> bool:
+    return bool(_NO_SETTING.fullmatch(variable)) or (variable == "ANTIPHON_PORT" and "://" in value)
+
+
+def _file(named: _Given | None) -> Path | None:
+    if named:
+        path: Path = _converted(named)
+        if not path.is_file():
+            raise StartupError(f"{named.place} names {path}, which is not a file.")
+        return path
+    usual = (Path("antiphon.toml"), config_home() / "config.toml")
+    return next((path for path in usual if path.is_file()), None)
+
+
+def _from_file(path: Path | None) -> Iterator[_Given]:
+    if path is None:
+        return
+    known = settings().keys() - {"config"}
+    seen: set[str] = set()
+    for name, value in _flat(_read(path)):
+        if name not in known:
+            raise StartupError(f"{name} in {path} is not a setting{_suggestion(name, known)}")
+        if name in seen:
+            raise StartupError(f"{name} is set twice in {path}.")
+        seen.add(name)
+        one = settings()[name].repeats and isinstance(value, str)
+        yield _Given(name=name, value=[value] if one else value, place=f"{name} in {path}", text=False)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise StartupError(f"{path} cannot be read: {error.strerror}.")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StartupError(f"{path} is not valid TOML: {error}.")
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """A section is a prefix: `[fake] rate = 5` is `fake_rate = 5`."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}_")
+        else:
+            yield prefix + key, value
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    bare = {one.removeprefix(PREFIX): one for one in sorted(known)}
+    close = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1)
+    return f"; did you mean {bare[close[0]]}?" if close else "; `antiphon serve --help` lists them."
+
+
+def _converted(given: _Given) -> Any:
+    row = settings()[given.name]
+    try:
+        value = msgspec.convert(given.value, row.type, strict=not given.text, dec_hook=_path)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise msgspec.ValidationError("not finite")
+    except msgspec.ValidationError:
+        was = "has a value that does not fit" if row.name == "api_key" else f"is {given.value!r}"
+        raise StartupError(f"{given.place} {was}; expected {row.expected}.")
+    return value
+
+
+def _path(kind: type, value: Any) -> Path:
+    if not isinstance(value, str | Path):
+        raise TypeError(kind)
+    return Path(value).expanduser()
+
+
+def _expected(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType():
+            return "a whole number" + _range(kind)
+        case inspect.FloatType():
+            return "a number" + _range(kind)
+        case inspect.LiteralType():
+            return " or ".join(map(str, kind.values))
+        case inspect.VarTupleType():
+            return _expected(kind.item_type) + ", or a list"
+        case inspect.UnionType():
+            return _expected(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
+        case inspect.CustomType():
+            return "a path"
+        case inspect.StrType(pattern=str()):
+            return "ASCII text without spaces"
+        case _:
+            return "text that is not empty"
+
+
+def _range(kind: inspect.IntType | inspect.FloatType) -> str:
+    if kind.le is not None:
+        return f" from {kind.ge} to {kind.le}"
+    if kind.gt is not None:
+        return f" above {kind.gt}"
+    return f" of at least {kind.ge}" if kind.ge is not None else ""

@@ -1,0 +1,180 @@
+"""Every setting there is, once: its flag, its variable, its TOML key and its help are made from this table.
+
+One name for one setting: `fake_rate` ⇔ `--fake-rate` ⇔ `ANTIPHON_FAKE_RATE` ⇔ `fake_rate`, or `rate` under `[fake]`.
+How values are found and checked is sources.py's business. Nothing else reads the environment.
+"""
+
+import ipaddress
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from antiphon.limits import Limits
+
+
+class Note(Struct, frozen=True):
+    """What the help and the docs say of a setting."""
+
+    group: str
+    text: str
+    default: str | None = None  # where the default's value says too little
+
+
+class Group(Struct, frozen=True):
+    """A heading in the help and the docs."""
+
+    title: str
+
+    def __call__(self, text: str, default: str | None = None) -> Note:
+        return Note(self.title, text, default)
+
+
+SERVER = Group("Server")
+MODEL = Group("Model")
+DEADLINES = Group("Deadlines")
+LLAMACPP = Group("Engine llamacpp")
+FAKE = Group("Engine fake")
+LOGGING = Group("Logging")
+CLIENT = Group("Client")
+LIMITS = Group("Limits")
+
+Name = Annotated[str, Meta(min_length=1)]
+Key = Annotated[str, Meta(pattern=r"^[!-~]+\Z")]  # what fits into a header
+Count = Annotated[int, Meta(ge=1)]
+Amount = Annotated[int, Meta(ge=0)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Seconds = Annotated[float, Meta(gt=0)]
+Interval = Annotated[float, Meta(ge=0)]
+Rate = Annotated[float, Meta(gt=0)]
+Level = Literal["chat", "text", "tokens"]
+Severity = Literal["debug", "info", "warning", "error"]
+
+
+def _home(variable: str, fallback: str) -> Path:
+    """XDG base folders; a relative one is to be ignored, says their specification."""
+    named = Path(os.environ.get(variable, ""))
+    try:
+        return (named if named.is_absolute() else Path.home() / fallback) / "antiphon"
+    except RuntimeError:  # no home folder at all: a container with a bare user id
+        return Path(tempfile.gettempdir()) / f"antiphon-{os.getuid()}"
+
+
+def cache_home() -> Path:
+    return _home("XDG_CACHE_HOME", ".cache")
+
+
+def config_home() -> Path:
+    return _home("XDG_CONFIG_HOME", ".config")
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """All settings, checked. A Limits field `body_bytes` is the setting `limit_body_bytes`."""
+
+    config: Annotated[
+        Path | None,
+        SERVER("TOML file with settings.", "./antiphon.toml, else $XDG_CONFIG_HOME/antiphon/config.toml, if it exists"),
+    ] = None
+    host: Annotated[Name, SERVER("Address to listen on. Beyond loopback only with an API key.")] = "127.0.0.1"
+    port: Annotated[Port, SERVER("Port to listen on; 0 takes a free one.")] = 8000
+    api_key: Annotated[
+        tuple[Key, ...],
+        SERVER(
+            "Key that clients must send as `Authorization: Bearer KEY`.", "none: everyone on this machine is let in"
+        ),
+    ] = ()
+    allow_host: Annotated[
+        tuple[Name, ...], SERVER("Another `Host` to answer to while on loopback.", "loopback names only")
+    ] = ()
+    allow_origin: Annotated[
+        tuple[Name, ...],
+        SERVER("Origin of a web page that may call the server, such as https://app.example.", "the server's own pages"),
+    ] = ()
+    queue: Annotated[Amount, SERVER("Requests that may wait for each model; beyond, 429.")] = 64
+    ping_interval: Annotated[
+        Interval, SERVER("Seconds of silence in a stream before a keepalive event; 0 sends none.")
+    ] = 15.0
+    stall_seconds: Annotated[Seconds, SERVER("Seconds a client may leave its stream unread.")] = 60.0
+    keepalive_seconds: Annotated[Seconds, SERVER("Seconds an idle connection is kept open.")] = 75.0
+    shutdown_grace: Annotated[Interval, SERVER("Seconds that running responses get to end at shutdown.")] = 10.0
+
+    model: Annotated[
+        tuple[Name, ...],
+        MODEL("A GGUF file, or the name of a known model; ID=FILE names it.", "the built-in model"),
+    ] = ()
+    engine: Annotated[Name, MODEL("What generates: llamacpp (embedded), or fake (no model; tests, demos).")] = (
+        "llamacpp"
+    )
+    served_model_name: Annotated[
+        tuple[Name, ...], MODEL("Name of the first model in the API; further ones are aliases.", "from the model")
+    ] = ()
+    accept_any_model: Annotated[bool, MODEL("Answer for unknown model names with the first model.")] = False
+    default_output_tokens: Annotated[
+        Count | None,
+        MODEL("Tokens of an answer whose request names no max_output_tokens.", "what the context has room for"),
+    ] = None
+    max_output_tokens: Annotated[
+        Count | None,
+        MODEL("Tokens of any answer; a larger max_output_tokens is lowered to it.", "what the context has room for"),
+    ] = None
+    cache_dir: Annotated[Path, MODEL("Folder for fetched models.", "$XDG_CACHE_HOME/antiphon")] = field(
+        default_factory=cache_home
+    )
+
+    first_token_timeout: Annotated[Seconds, DEADLINES("Seconds a started engine may take to its first token.")] = 600.0
+    load_timeout: Annotated[Seconds, DEADLINES("Seconds a model may take to load.")] = 300.0
+    idle_timeout: Annotated[Seconds, DEADLINES("Seconds the engine may be silent between tokens.")] = 120.0
+    run_timeout: Annotated[Seconds, DEADLINES("Seconds one response may take altogether.")] = 3600.0
+
+    context: Annotated[
+        Count | None, LLAMACPP("Tokens of prompt and answer together, for each slot.", "the model's, at most 8192")
+    ] = None
+    gpu_layers: Annotated[Amount | None, LLAMACPP("Layers of the model to put on the GPU.", "all that fit")] = None
+    threads: Annotated[Count | None, LLAMACPP("Threads for a model.", "one for each core")] = None
+    slots: Annotated[Count | None, LLAMACPP("Responses that one model generates at once.", "4")] = None
+    batch_size: Annotated[
+        Count | None,
+        LLAMACPP("Prompt tokens computed at a time; larger is slower to cancel.", "what takes less than half a second"),
+    ] = None
+    max_loaded_models: Annotated[Count, LLAMACPP("Models in memory; the least recently used makes room.")] = 2
+
+    fake_level: Annotated[Level, FAKE("Level of the prompts it takes and the chunks it gives.")] = "chat"
+    fake_script: Annotated[Path | None, FAKE("TOML file with the exact chunks, delays and errors to play.", "none")] = (
+        None
+    )
+    fake_tokens: Annotated[Count | None, FAKE("Tokens of every answer, to make load.", "it says «You said: …»")] = None
+    fake_rate: Annotated[Rate | None, FAKE("Tokens per second of each answer.", "as fast as can be")] = None
+    fake_delay: Annotated[Interval, FAKE("Seconds before the first token of each answer.")] = 0.0
+    fake_joined: Annotated[Count, FAKE("Tokens that arrive together.")] = 1
+    fake_burst: Annotated[Count, FAKE("Arrivals until other streams get their turn; 1 gives each its own.")] = 16
+
+    log_level: Annotated[Severity, LOGGING("Least severity that is logged.")] = "info"
+    log_format: Annotated[Literal["text", "json"], LOGGING("Shape of a log line.")] = "text"
+
+    url: Annotated[
+        Name | None, CLIENT("Server that `antiphon chat` and `antiphon models` talk to.", "http://HOST:PORT")
+    ] = None
+
+    limits: Limits = Limits()
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def server_url(self) -> str:
+        """Where a client on this machine finds the server of these settings."""
+        if self.url:
+            return self.url.rstrip("/")
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    def __repr__(self) -> str:
+        """Without the keys: a Config may end up in a log."""
+        return f"Config(model={self.model!r}, engine={self.engine!r}, host={self.host!r}, port={self.port})"
