@@ -1,0 +1,103 @@
+"""The ASGI application: guard, route, endpoint; and whatever is raised becomes an answer here, in one shape.
+
+This is the outermost edge. Nothing comes between it and an endpoint: no middleware, no framework.
+"""
+
+import logging
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Protocol
+
+from antiphon.errors import AntiphonError, UpgradeRequired
+from antiphon.ids import new_id
+from antiphon.observe import Metrics
+from antiphon.transport import problems
+from antiphon.transport.guard import Guard
+from antiphon.transport.http import JSON, ClientGone, Receive, Request, Route, Scope, Send
+from antiphon.transport.routing import Router
+
+_log = logging.getLogger(__name__)
+_NOWHERE = "none"  # the route of what was refused before it had one
+
+
+class Lifecycle(Protocol):
+    """What lives as long as the server: engines, stores, runs."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None:
+        """Also after an `open` that failed or was broken off."""
+
+    def interrupt(self) -> None:
+        """The grace is over: end what runs, each with its terminal event."""
+
+
+class App:
+    def __init__(self, routes: Sequence[Route], guard: Guard, metrics: Metrics, lifecycle: Lifecycle) -> None:
+        self.guard = guard
+        self.lifecycle = lifecycle
+        self._metrics = metrics
+        self._router = Router(routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._answer(Request(scope, receive, send))
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await _refuse_websocket(scope, receive, send)
+
+    def count_refusal(self, status: int) -> None:
+        """The server refused what never became a request."""
+        self._metrics.request_done(_NOWHERE, status, 0.0)
+
+    async def _answer(self, request: Request) -> None:
+        began = perf_counter()
+        label = _NOWHERE
+        try:
+            self.guard.check(request)
+            if request.method == "OPTIONS" and (allowed := self.guard.preflight(request)):
+                await request.begin(204, allowed)
+                await request.end()
+                return
+            route = self._router.find(request)
+            label = route.path
+            if route.new_work:
+                self.guard.check_new_work()
+            await route.endpoint(request)
+        except AntiphonError as error:
+            await _refuse(request, error)
+        except ClientGone:
+            request.client_gone()
+        except Exception as exc:
+            _log.exception("A request failed.", extra={"request_id": request.id, "route": label})
+            await _refuse(request, problems.as_client_error(exc, request.id))
+        finally:
+            self._metrics.request_done(label, request.status, perf_counter() - began)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """For servers that are not ours; ours opens and closes by itself, so that start-up errors stay sentences."""
+        await receive()
+        await self.lifecycle.open()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.lifecycle.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _refuse(request: Request, error: AntiphonError) -> None:
+    if request.status:  # too late for a status; a reply that stays unfinished makes the server hang up
+        _log.warning("A reply broke off.", extra={"request_id": request.id, "code": error.code})
+        return
+    await request.reply(error.status, problems.body(error), problems.headers(error))
+
+
+async def _refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
+    error = UpgradeRequired("There is no WebSocket here; use HTTP.")
+    await receive()
+    if "websocket.http.response" in scope.get("extensions", {}):
+        headers = [JSON, (b"x-request-id", new_id("req").encode()), *problems.headers(error)]
+        await send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
+        await send({"type": "websocket.http.response.body", "body": problems.body(error)})
+    else:
+        await send({"type": "websocket.close", "code": 1002})

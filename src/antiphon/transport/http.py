@@ -1,0 +1,170 @@
+"""A request as the edge sees it: raw ASGI, and nothing is looked at before somebody asks for it.
+
+Nothing else reads a body or starts a reply. This runs on every request and is kept cheap: no middleware,
+no framework objects. The clocks on what a client sends and reads are the server's (server.py).
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from antiphon.errors import BadRequest, BodyTooLarge, UnsupportedMediaType
+from antiphon.ids import new_id
+from antiphon.limits import Limits
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+JSON: Header = (b"content-type", b"application/json")
+GONE = 499  # never sent; what the metrics call a request whose client left before its reply
+
+_ID_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+_ID_LENGTH = 128
+
+
+class ClientGone(Exception):
+    """The client hung up before the request was whole: there is nobody left to answer."""
+
+
+class Request:
+    """One request and the one reply to it."""
+
+    __slots__ = (
+        "headers", "id", "method", "params", "path", "receive", "repeats", "reply_headers", "scope", "send", "status",
+    )  # fmt: skip
+
+    params: dict[str, str]  # what fills the names in the path; only where it has any
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw: list[Header] = scope["headers"]
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.method: str = scope["method"]
+        # As it came, not decoded: `/v1%2fresponses` is not `/v1/responses`. What is matched is what is authorised.
+        self.path: bytes = scope.get("raw_path") or scope["path"].encode()
+        self.headers: dict[bytes, bytes] = dict(raw)
+        self.repeats = len(self.headers) != len(raw)
+        self.id = _request_id(self.headers.get(b"x-request-id"))
+        self.reply_headers: list[Header] = [(b"x-request-id", self.id.encode())]
+        self.status = 0
+
+    def header_once(self, name: bytes) -> bytes | None:
+        """A header that must not be repeated; None if it is missing or ambiguous."""
+        if self.repeats and sum(given == name for given, _ in self.scope["headers"]) > 1:
+            return None
+        return self.headers.get(name)
+
+    async def read_body(self, limits: Limits) -> bytes:
+        """All of a JSON body; refused as soon as it is known to be too large or of another type."""
+        headers, cap = self.headers, limits.body_bytes
+        if self.repeats or headers.get(b"content-type") != b"application/json":
+            self._check_media_type()
+        if b"content-encoding" in headers or b"transfer-encoding" in headers:
+            self._check_encodings()
+        length = headers.get(b"content-length")
+        if length is not None and (not length.isdigit() or len(length) > 18 or int(length) > cap):
+            raise _too_large(cap)
+        message = await self.receive()
+        body = _piece(message)
+        if len(body) > cap:
+            raise _too_large(cap)
+        return await self._read_rest(body, cap) if message.get("more_body") else body
+
+    async def reply(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
+        """The whole reply at once. It is JSON unless the headers begin with another content type."""
+        length = (b"content-length", b"%d" % len(body))
+        if headers and headers[0][0] == b"content-type":
+            await self.begin(status, (*headers, length))
+        else:
+            await self.begin(status, (JSON, length, *headers))
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def begin(self, status: int, headers: Sequence[Header]) -> None:
+        """Begin a reply that `write` goes on with and `end` ends."""
+        self.status = status
+        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.reply_headers]})
+
+    async def write(self, piece: bytes) -> None:
+        """Waits while the client has too much unread; a client that stays so is hung up on by the server."""
+        await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self) -> None:
+        await self.send({"type": "http.response.body"})
+
+    def client_gone(self) -> None:
+        """Nobody is there any more: for the books, since no status was sent to anyone."""
+        self.status = GONE
+
+    def _check_media_type(self) -> None:
+        kind = self.header_once(b"content-type")
+        if kind is None or _bare(kind) != b"application/json":
+            raise UnsupportedMediaType("The body must be JSON, sent with the header Content-Type: application/json.")
+
+    def _check_encodings(self) -> None:
+        if _bare(self.headers.get(b"content-encoding", b"identity")) != b"identity":
+            raise UnsupportedMediaType("Compressed bodies are not supported; send it without Content-Encoding.")
+        if self.headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            self.reply_headers.append((b"connection", b"close"))
+            raise BadRequest("The only Transfer-Encoding that is supported is chunked.")
+
+    async def _read_rest(self, first: bytes, cap: int) -> bytes:
+        pieces, size, more = [first], len(first), True
+        while more:
+            message = await self.receive()
+            more = message.get("more_body", False)
+            pieces.append(_piece(message))
+            size += len(pieces[-1])
+            if size > cap:
+                raise _too_large(cap)
+        return b"".join(pieces)
+
+
+Endpoint = Callable[[Request], Awaitable[None]]
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """An endpoint and where it is found. `{name}` is one segment, `{name...}` all that is left.
+
+    `takes`, `gives` and `streams` are the types of its body, its reply and its events, `example` is such a body;
+    /openapi.json shows them.
+    """
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    summary: str
+    description: str = ""
+    takes: Any = None
+    example: Any = None
+    gives: Any = None
+    streams: Any = None
+    media_type: str = "application/json"
+    new_work: bool = False  # refused while the server drains
+    errors: Sequence[int] = ()
+
+
+def _request_id(inbound: bytes | None) -> str:
+    if inbound and len(inbound) <= _ID_LENGTH and not inbound.translate(None, _ID_BYTES):
+        return inbound.decode("ascii")
+    return new_id("req")
+
+
+def _bare(value: bytes) -> bytes:
+    """A header's value without its parameters."""
+    return value.partition(b";")[0].strip().lower()
+
+
+def _piece(message: Message) -> bytes:
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    piece: bytes = message.get("body", b"")
+    return piece
+
+
+def _too_large(cap: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The request body is larger than {cap} bytes, which is the most this server takes.")

@@ -1,0 +1,83 @@
+"""The client at the other end while a run is driven: is it still there, and has it heard nothing for long?
+
+A client that has gone cancels the driver, which then sees ClientGone. Silence is broken by a keep-alive.
+Both are one task that starts only for work that takes longer than a moment, so that short requests do
+not pay for it. A client that does not read is hung up on by the server, and so is gone too.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import Self
+
+from antiphon.agent.run import Run
+from antiphon.protocol.events import Event
+from antiphon.transport.http import ClientGone, Request
+from antiphon.transport.sse import DONE, frames, keepalive
+
+_MOMENT = 0.05  # seconds
+_LOOKS = 4  # in the time that silence may last; so it is broken at most a quarter of that too late
+
+
+class Listener:
+    def __init__(self, request: Request, run: Run, ping_interval: float) -> None:
+        self._receive = request.receive
+        self._send = request.send
+        self._run = run
+        self._pause = ping_interval / _LOOKS or None  # 0: no keep-alives
+        self._last: Event | None = None  # that was told; nothing may come before the first
+        self._gone = False
+        self._watch: asyncio.Task[None] | None = None
+
+    def tell(self, events: list[Event]) -> Awaitable[None]:
+        """The token path: no coroutine of ours around the server's, and no look at the clock."""
+        body = frames(events)
+        if self._run.ended_at is None:
+            self._last = events[-1]
+            return self._send({"type": "http.response.body", "body": body, "more_body": True})
+        self._last = None
+        return self._send({"type": "http.response.body", "body": body + DONE})
+
+    async def __aenter__(self) -> Self:
+        task = asyncio.current_task()
+        assert task is not None
+        self._driver = task
+        self._timer = asyncio.get_running_loop().call_later(_MOMENT, self._start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])
+        if self._gone and self._driver.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise ClientGone from error
+
+    def _start(self) -> None:
+        self._watch = asyncio.get_running_loop().create_task(self._attend())
+
+    async def _attend(self) -> None:
+        heard, looks = self._last, 0
+        while not await self._has_left():
+            last = self._last
+            looks = looks + 1 if last is heard and self._run.waits else 0
+            heard = last
+            if looks >= _LOOKS and last is not None:
+                looks = 0
+                await self._send(
+                    {"type": "http.response.body", "body": keepalive(last.sequence_number), "more_body": True}
+                )
+        self._gone = True
+        self._driver.cancel()
+
+    async def _has_left(self) -> bool:
+        """True when the client is gone, False when it is time to look whether it has waited long."""
+        try:
+            async with asyncio.timeout(self._pause):
+                while (await self._receive())["type"] != "http.disconnect":
+                    pass
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,47 @@
+"""POST /v1/responses: a stream or one JSON body, as the request's `stream` says and never its Accept.
+
+Both drive the same Run; a client that goes away ends it.
+"""
+
+from time import perf_counter
+
+from antiphon.limits import Limits
+from antiphon.protocol.codec import decode_create, encode
+from antiphon.service.responses import Responses
+from antiphon.transport import sse
+from antiphon.transport.http import Header, Request
+from antiphon.transport.listener import Listener
+
+
+class ResponsesEndpoint:
+    def __init__(self, service: Responses, limits: Limits, ping_interval: float) -> None:
+        self._service = service
+        self._limits = limits
+        self._ping_interval = ping_interval
+
+    async def create(self, request: Request) -> None:
+        began = perf_counter()
+        decoded = decode_create(await request.read_body(self._limits), self._limits)
+        accepted = await self._service.create(decoded)
+        run, headers = accepted.run, _headers(began, accepted.ignored)
+        try:
+            async with Listener(request, run, self._ping_interval) as listener:
+                if decoded.request.stream:
+                    await request.begin(200, sse.HEADERS + headers)
+                    await run.drive(listener.tell)
+                else:
+                    await request.reply(200, encode(await run.result()), headers)
+        finally:
+            run.cancel()
+
+
+def _headers(began: float, ignored: list[str]) -> list[Header]:
+    headers = [(b"openai-processing-ms", b"%d" % ((perf_counter() - began) * 1000))]
+    if ignored:
+        headers.append((b"x-antiphon-ignored", ", ".join(map(_printable, ignored)).encode("ascii")))
+    return headers
+
+
+def _printable(name: str) -> str:
+    """A field's name comes from a client: nothing in it may end a header or begin another."""
+    return name.encode("unicode_escape").decode("ascii")[:200]

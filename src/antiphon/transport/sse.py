@@ -1,0 +1,43 @@
+"""Events → server-sent events. Whole events only; those that are ready together go in one write.
+
+Never `id:`, `retry:` or an event without data: SDKs break on them.
+"""
+
+import msgspec
+
+from antiphon.protocol.events import Event, Keepalive
+
+DONE = b"data: [DONE]\n\n"
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+_lines = msgspec.json.Encoder().encode_lines
+
+
+class _Beginnings(dict[type[Event], bytes]):
+    """The bytes before an event's JSON, made once for each kind of event."""
+
+    def __missing__(self, kind: type[Event]) -> bytes:
+        self[kind] = f"event: {kind.__struct_config__.tag}\ndata: ".encode()
+        return self[kind]
+
+
+_beginnings = _Beginnings()
+
+
+def frames(events: list[Event]) -> bytes:
+    """Events of one kind are encoded in one go, since each call of the encoder costs more than a token's event."""
+    kind = type(events[0])
+    if len(events) == 1:  # as it mostly is when a model's tokens come one by one
+        return _beginnings[kind] + _lines(events) + b"\n"
+    if {*map(type, events)} == {kind}:
+        beginning = _beginnings[kind]
+        return beginning + _lines(events)[:-1].replace(b"\n", b"\n\n" + beginning) + b"\n\n"
+    return b"".join([_beginnings[type(event)] + _lines([event]) + b"\n" for event in events])
+
+
+def keepalive(last: int) -> bytes:
+    return frames([Keepalive(sequence_number=last)])

@@ -1,0 +1,123 @@
+"""What operators and clients ask about the server itself: is it alive, is it ready, what does it serve.
+
+/health answers without looking at anything: a server whose engine is down is alive, and restarting it would not help.
+"""
+
+from typing import Literal, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.engines.base import Model
+from antiphon.errors import Unavailable
+from antiphon.observe import Metrics
+from antiphon.observe.series import CONTENT_TYPE
+from antiphon.transport.guard import Guard
+from antiphon.transport.http import Request, Route
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ModelDirectory(Protocol):
+    def models(self) -> list[Model]: ...
+
+    def model(self, name: str) -> Model:
+        """Raises ModelNotFound."""
+
+    def ready(self) -> list[str]:
+        """Reasons why not, as sentences."""
+
+
+class Health(Struct, frozen=True):
+    status: Literal["ok"] = "ok"
+
+
+class Ready(Struct, frozen=True):
+    status: Literal["ready"] = "ready"
+
+
+class Version(Struct, frozen=True):
+    version: str
+
+
+class ModelObject(Struct, frozen=True, kw_only=True):
+    """A model that requests may name."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str
+
+
+class ModelList(Struct, frozen=True, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[ModelObject]
+
+
+HEALTHY = _encode(Health())
+READY = _encode(Ready())
+
+
+class System:
+    def __init__(self, models: ModelDirectory, metrics: Metrics, guard: Guard, version: str) -> None:
+        self._models = models
+        self._metrics = metrics
+        self._guard = guard
+        self._version = _encode(Version(version))
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(method="GET", path="/v1/models", endpoint=self.models, summary="List the models", gives=ModelList),
+            Route(
+                method="GET",
+                path="/v1/models/{model...}",
+                endpoint=self.model,
+                summary="Describe one model",
+                gives=ModelObject,
+                errors=(404,),
+            ),
+            Route(method="GET", path="/health", endpoint=self.health, summary="Is the server alive?", gives=Health),
+            Route(
+                method="GET",
+                path="/ready",
+                endpoint=self.ready,
+                summary="Does the server take work?",
+                description="503 with the reasons while an engine is not healthy, and while the server shuts down.",
+                gives=Ready,
+                errors=(503,),
+            ),
+            Route(method="GET", path="/version", endpoint=self.version, summary="What runs here?", gives=Version),
+            Route(
+                method="GET",
+                path="/metrics",
+                endpoint=self.metrics,
+                summary="Numbers for Prometheus",
+                media_type="text/plain",
+                gives=str,
+            ),
+        ]
+
+    async def health(self, request: Request) -> None:
+        await request.reply(200, HEALTHY)
+
+    async def ready(self, request: Request) -> None:
+        reasons = ["The server is shutting down."] if self._guard.closed else self._models.ready()
+        if reasons:
+            raise Unavailable(" ".join(reasons), retry_after=1.0)
+        await request.reply(200, READY)
+
+    async def version(self, request: Request) -> None:
+        await request.reply(200, self._version)
+
+    async def metrics(self, request: Request) -> None:
+        await request.reply(200, self._metrics.text(), [(b"content-type", CONTENT_TYPE)])
+
+    async def models(self, request: Request) -> None:
+        await request.reply(200, _encode(ModelList(data=[_shown(model) for model in self._models.models()])))
+
+    async def model(self, request: Request) -> None:
+        await request.reply(200, _encode(_shown(self._models.model(request.params["model"]))))
+
+
+def _shown(model: Model) -> ModelObject:
+    return ModelObject(id=model.id, created=model.created, owned_by=model.owned_by)

@@ -1,0 +1,358 @@
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from antiphon.transport.connection import Outbox
+from tests.transport.process import SECONDS, Client, Process, connected, process, request
+
+pytestmark = pytest.mark.anyio
+
+ECHO = "POST /v1/echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Process]:
+    """It waits half a second for anything."""
+    with process(limits={"header_seconds": 0.5, "body_seconds": 0.5}, stall_seconds=0.5) as one:
+        yield one.started()
+
+
+async def test_requests_share_a_connection(server: Process) -> None:
+    async with connected(server) as client:
+        for number in range(3):
+            reply = await client.ask(request("/v1/echo", method="POST", body=b"%d" % number))
+            assert (reply.status, reply.body) == (200, b"%d" % number)
+        assert "server" not in reply.headers
+        assert "date" in reply.headers
+
+
+async def test_pipelined_requests_are_answered_in_turn(server: Process) -> None:
+    async with connected(server) as client:
+        await client.send(b"".join(request("/v1/echo", method="POST", body=b"%d" % n) for n in range(10)))
+        assert [(await client.reply()).body for _ in range(10)] == [b"%d" % n for n in range(10)]
+
+
+class Recorder:
+    """A transport that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[bytes, ...] | str] = []
+
+    def write(self, data: bytes) -> None:
+        self.seen.append((data,))
+
+    def writelines(self, data: tuple[bytes, ...]) -> None:
+        self.seen.append(data)
+
+    def is_closing(self) -> bool:
+        return "close" in self.seen
+
+    def close(self) -> None:
+        self.seen.append("close")
+
+
+async def test_what_is_sent_in_one_turn_is_one_write() -> None:
+    recorder: Any = Recorder()
+    outbox = Outbox(recorder, asyncio.get_running_loop())
+    outbox.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    outbox.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    outbox.write(b"HTTP/1.1 is what this body begins with")
+    outbox.write(b"more")
+    assert recorder.seen == [
+        (b"HTTP/1.1 100 Continue\r\n\r\n",),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 is what this body begins with"),
+        (b"more",),
+    ]
+
+
+async def test_a_head_that_nothing_follows_is_sent_in_the_next_turn_or_at_the_end() -> None:
+    recorder: Any = Recorder()
+    outbox = Outbox(recorder, asyncio.get_running_loop())
+    outbox.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+    assert recorder.seen == []
+    await asyncio.sleep(0)
+    assert recorder.seen == [(b"HTTP/1.1 204 No Content\r\n\r\n",)]
+    outbox.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+    outbox.close()
+    await asyncio.sleep(0)
+    assert recorder.seen == [(b"HTTP/1.1 204 No Content\r\n\r\n",)] * 2 + ["close"]
+
+
+async def test_a_stream_begins_before_there_is_anything_in_it(server: Process) -> None:
+    async with connected(server) as client:
+        await client.send(request("/v1/hang", "X-Silent: yes"))
+        async with asyncio.timeout(SECONDS):
+            assert (await client.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+
+async def test_who_asks_before_sending_a_body_is_told_to_go_on(server: Process) -> None:
+    async with connected(server) as client:
+        await client.send((ECHO + "Expect: 100-continue\r\nContent-Length: 3\r\n\r\n").encode())
+        async with asyncio.timeout(SECONDS):
+            assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert (await client.ask(b"[1]")).body == b"[1]"
+
+
+async def test_a_reply_to_head_has_no_body(server: Process) -> None:
+    async with connected(server) as client:
+        await client.send(request(method="HEAD") + request("/version"))
+        head = await client.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert b"content-length: 15" in head
+        assert (await client.reply()).body == b'{"version":"1.2.3"}'
+
+
+@pytest.mark.parametrize("size", [65_000, 65_500])
+async def test_headers_up_to_the_limit_are_taken(server: Process, size: int) -> None:
+    async with connected(server) as client:
+        assert (await client.ask(request("/health", "X: " + "x" * (size - 100)))).status == 200
+
+
+HUGE = {
+    "one header": lambda: request("/health", "X: " + "x" * 66_000),
+    "a header of 1 MB": lambda: request("/health", "X: " + "x" * 1_000_000),
+    "many headers": lambda: request("/health", *[f"X-{n}: y" for n in range(100_000)]),
+    "a long path": lambda: request("/" + "a" * 1_000_000),
+    "a long query": lambda: request("/health?" + "a" * 1_000_000),
+    "a long method": lambda: b"G" * 1_000_000,
+    "blank lines": lambda: b"\r\n" * 100_000,
+    "headers without end": lambda: request("/health", "X: " + "x" * 66_000)[:-4],
+    "trailers": lambda: (ECHO + "Transfer-Encoding: chunked\r\n\r\n0\r\nX: ").encode() + b"x" * 1_000_000,
+    "a chunk extension": lambda: (ECHO + "Transfer-Encoding: chunked\r\n\r\n1;x=").encode() + b"x" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+async def test_headers_beyond_the_limit_are_refused_at_once(server: Process, name: str) -> None:
+    async with connected(server) as client:
+        client.writer.write(HUGE[name]())
+        reply = await client.reply()
+        assert reply.status in ((431, 400) if name == "a long method" else (431,))
+        assert reply.headers["connection"] == "close"
+        assert reply.error["type"] == "invalid_request_error"
+
+
+async def test_a_hundred_megabytes_of_headers_cost_no_memory(server: Process) -> None:
+    before = server.resident()
+    async with connected(server) as client:
+        await client.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
+        grown = 0
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1600):
+                client.writer.write(b"x" * 65_536)
+                async with asyncio.timeout(SECONDS):
+                    await client.writer.drain()
+                grown = max(grown, server.resident() - before)
+        assert (await client.reply()).status == 431
+    assert grown < 16 * 1024 * 1024
+
+
+async def test_a_body_that_is_too_large_is_refused_while_it_is_still_sent() -> None:
+    with process(limits={"body_bytes": 1000}) as small:
+        small.started()
+        async with connected(small) as client:
+            await client.send((ECHO + "Content-Length: 50000000\r\n\r\n").encode())
+            assert (await client.reply()).status == 413
+            with contextlib.suppress(ConnectionError):
+                for _ in range(50):
+                    await client.send(b"x" * 1_000_000)  # read and dropped
+            assert (await client.ask(request())).status == 200
+
+
+async def test_a_whole_head_in_pieces_is_taken(server: Process) -> None:
+    async with connected(server) as client:
+        for byte in request("/v1/echo", method="POST", body=b"[1]"):
+            await client.send(bytes([byte]))
+            await asyncio.sleep(0)
+        assert (await client.reply()).body == b"[1]"
+
+
+SLOW = {
+    "nothing at all": b"",
+    "half a line": b"GET /hea",
+    "no end of headers": b"GET /health HTTP/1.1\r\nHost: localhost\r\n",
+    "a blank line": b"\r\n",
+    "no body": (ECHO + "Content-Length: 10\r\n\r\n").encode(),
+    "half a body": (ECHO + "Content-Length: 10\r\n\r\n12345").encode(),
+    "no last chunk": (ECHO + "Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n").encode(),
+}
+
+
+async def test_who_is_too_slow_is_hung_up_on(server: Process) -> None:
+    async with asyncio.TaskGroup() as group:  # together, since each takes its time
+        for sent in SLOW.values():
+            group.create_task(_is_hung_up_on(server, sent, kept_alive=False))
+            if sent:  # a kept connection that rests is not slow
+                group.create_task(_is_hung_up_on(server, sent, kept_alive=True))
+
+
+async def _is_hung_up_on(server: Process, sent: bytes, kept_alive: bool) -> None:
+    async with connected(server) as client:
+        if kept_alive:
+            assert (await client.ask(request())).status == 200
+        began = time.monotonic()
+        reply = await client.ask(sent)
+        assert reply.status == 408, sent
+        assert reply.headers["connection"] == "close"
+        assert "0.5 seconds" in reply.error["message"]
+        assert time.monotonic() - began > 0.45
+        assert await client.hung_up() == b""
+
+
+async def test_dripping_does_not_gain_time(server: Process) -> None:
+    async with connected(server) as client:
+        began = time.monotonic()
+        await client.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
+        dripping = asyncio.ensure_future(_drip(client))
+        assert (await client.reply()).status == 408
+        assert time.monotonic() - began < 5
+        dripping.cancel()
+        await asyncio.wait({dripping})
+
+
+async def _drip(client: Client) -> None:
+    with contextlib.suppress(ConnectionError):
+        while True:
+            await client.send(b"G")
+            await asyncio.sleep(0.05)
+
+
+async def test_a_body_nobody_waits_for_may_not_drip_either(server: Process) -> None:
+    async with connected(server) as client:
+        await client.send(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
+        assert (await client.reply()).status == 404
+        dripping = asyncio.ensure_future(_drip(client))
+        assert await client.hung_up() == b""
+        dripping.cancel()
+        await asyncio.wait({dripping})
+
+
+async def test_a_connection_that_rests_between_requests_is_kept(server: Process) -> None:
+    async with connected(server) as client:
+        assert (await client.ask(request())).status == 200
+        await asyncio.sleep(1.2)  # longer than headers and body may take; it is the clock that is tested
+        assert (await client.ask(request())).status == 200
+
+
+async def test_a_long_answer_is_not_cut_by_the_clocks_of_the_request(server: Process) -> None:
+    async with connected(server) as client:
+        await client.send(request("/v1/hang"))
+        await client.reader.readuntil(b"hello \r\n")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.2):
+                await client.reader.read(1)
+
+
+BROKEN = {
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    "unknown method": b"BREW /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "space in path": b"GET /hea lth HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "absolute target": b"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "asterisk": b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "connect": b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "folded": b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n",
+    "space before colon": b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n",
+    "bare line feed": b"GET /health HTTP/1.1\nHost: localhost\n\n",
+    "NUL": b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+    "length and chunks": (ECHO + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").encode(),
+    "chunks and length": (ECHO + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n").encode(),
+    "two lengths": (ECHO + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n12").encode(),
+    "list of lengths": (ECHO + "Content-Length: 1, 1\r\n\r\n1").encode(),
+    "signed length": (ECHO + "Content-Length: +1\r\n\r\n1").encode(),
+    "chunked twice": (ECHO + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n").encode(),
+    "not quite chunked": (ECHO + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n").encode(),
+    "chunked not last": (ECHO + "Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n").encode(),
+    "bad chunk size": (ECHO + "Transfer-Encoding: chunked\r\n\r\nzz\r\n1\r\n").encode(),
+    "huge chunk size": (ECHO + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n1\r\n").encode(),
+    "bad chunk end": (ECHO + "Transfer-Encoding: chunked\r\n\r\n1\r\n1XX0\r\n\r\n").encode(),
+    "chunk ended by line feed": (ECHO + "Transfer-Encoding: chunked\r\n\r\n1\n1\r\n0\r\n\r\n").encode(),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_what_is_not_quite_http_is_refused_and_the_connection_closed(server: Process, name: str) -> None:
+    async with connected(server) as client:
+        reply = await client.ask(BROKEN[name])
+        assert reply.status == 400
+        assert reply.error["type"] == "invalid_request_error"
+        assert reply.headers["connection"] == "close"
+        await client.send(request())
+        assert await client.hung_up() == b""
+
+
+async def test_what_is_smuggled_behind_a_broken_request_is_not_answered(server: Process) -> None:
+    async with connected(server) as client:
+        reply = await client.ask(BROKEN["length and chunks"] + request("/version"))
+        assert reply.status == 400
+        assert await client.hung_up() == b""
+
+
+async def test_garbage_in_the_midst_of_an_answer_cuts_it(server: Process) -> None:
+    async with connected(server) as client:
+        await client.send(request("/v1/hang"))
+        await client.reader.readuntil(b"hello ")
+        await client.send(b"\x00garbage\r\n\r\n")
+        assert b"HTTP/1.1" not in await client.hung_up()
+
+
+async def test_trailers_do_not_pass_for_headers() -> None:
+    with process(api_key=["k"]) as locked:
+        locked.started()
+        async with connected(locked) as client:
+            smuggled = ECHO + "Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nAuthorization: Bearer k\r\n\r\n"
+            assert (await client.ask(smuggled.encode())).status == 401
+            honest = ECHO + "Authorization: Bearer k\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nX: y\r\n\r\n"
+            assert (await client.ask(honest.encode())).body == b"1"
+
+
+async def test_a_client_that_offers_http_2_is_answered_in_http_1(server: Process) -> None:
+    """As Java's HttpClient does by default."""
+    offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAA")
+    async with connected(server) as client:
+        for _ in range(2):
+            reply = await client.ask(request("/v1/echo", *offer, method="POST", body=b'"h2c is mentioned here, too"'))
+            assert (reply.status, reply.body) == (200, b'"h2c is mentioned here, too"')
+
+
+async def test_a_websocket_is_told_to_use_http(server: Process) -> None:
+    lines = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: x")
+    async with connected(server) as client:
+        assert (await client.ask(request("/v1/echo", *lines))).status == 426
+
+
+async def test_a_client_that_does_not_read_is_written_to_no_further_and_dropped(server: Process) -> None:
+    before = server.resident()
+    async with connected(server) as client:
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]  # there is no other way to not read
+        await client.send(request("/v1/flood"))
+        await server.says("flood ended")
+    assert server.resident() - before < 8 * 1024 * 1024
+
+
+async def test_a_client_that_reads_slowly_is_not_dropped() -> None:
+    with process(stall_seconds=0.6) as strict:
+        strict.started()
+        async with connected(strict) as client:
+            await client.send(request("/v1/flood"))
+            deadline = time.monotonic() + 1.8
+            while time.monotonic() < deadline:  # reads far less than is written, but reads
+                async with asyncio.timeout(SECONDS):
+                    assert await client.reader.read(200_000)
+                await asyncio.sleep(0.05)
+            assert "flood ended" not in strict.said()
+
+
+async def test_refusals_are_counted(server: Process) -> None:
+    async with connected(server) as client:
+        await client.ask(BROKEN["NUL"])
+    async with connected(server) as client:
+        text = (await client.ask(request("/metrics"))).body
+    assert b'antiphon_requests_total{route="none",status="400"}' in text
+
+
+async def test_nothing_of_all_this_was_worth_a_traceback(server: Process) -> None:
+    assert "Traceback" not in server.said()

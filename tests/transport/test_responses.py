@@ -1,0 +1,197 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.config import Config
+from antiphon.core.deltas import Text, Thought
+from antiphon.engines.fake import FakeEngine
+from antiphon.errors import EngineFailed
+from antiphon.transport.app import App
+from antiphon.wiring import build_app
+from tests.asgi import HOST, JSON, Answer, call, http_scope
+from tests.oracle import accumulate, check_event, check_response
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def app(engine: FakeEngine) -> App:
+    return build_app(Config(engine="fake"), engine)
+
+
+async def post(app: App, **body: Any) -> Answer:
+    content = json.dumps({"model": "fake", "input": "hi", **body}).encode()
+    return await call(app, "POST", "/v1/responses", JSON, body=[content])
+
+
+def events_in(answer: Answer) -> list[dict[str, Any]]:
+    *frames, done, rest = answer.body.decode().split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    events = []
+    for frame in frames:
+        name, data = frame.split("\n")
+        events.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {events[-1]['type']}"
+    return events
+
+
+def without_ids(value: Any) -> Any:
+    """Two answers to one question differ in nothing else."""
+    if isinstance(value, dict):
+        changing = {"id", "created_at", "completed_at", "cached_tokens", "cached_tokens_per_turn"}
+        return {key: without_ids(inner) for key, inner in value.items() if key not in changing}
+    return [without_ids(inner) for inner in value] if isinstance(value, list) else value
+
+
+async def test_a_json_reply_equals_the_fold_of_its_stream(app: App, engine: FakeEngine) -> None:
+    engine.says(Thought("hm"), Text("Hel"), Text("lo"))
+    streamed = events_in(await post(app, stream=True))[-1]["response"]
+    engine.repeats()
+    reply = (await post(app)).json()
+    assert without_ids(streamed) == without_ids(reply)
+    check_response(reply)
+
+
+async def test_every_event_of_a_stream_is_valid_and_feeds_the_sdks_accumulator(app: App, engine: FakeEngine) -> None:
+    engine.says(Thought("hm"), Text("Hel"), Text("lo"))
+    events = events_in(await post(app, stream=True))
+    for event in events:
+        check_event(event)
+    assert accumulate(events).output_text == "Hello"
+
+
+async def test_stream_decides_and_accept_does_not(app: App) -> None:
+    body = json.dumps({"model": "fake", "input": "hi"}).encode()
+    answer = await call(app, "POST", "/v1/responses", JSON, (b"accept", b"text/event-stream"), body=[body])
+    assert answer.header(b"content-type") == b"application/json"
+    streamed = await post(app, stream=True)
+    assert (streamed.header(b"content-type") or b"").startswith(b"text/event-stream")
+    assert streamed.header(b"x-accel-buffering") == b"no"
+
+
+async def test_the_path_works_without_v1_too(app: App) -> None:
+    body = json.dumps({"model": "fake", "input": "hi"}).encode()
+    assert (await call(app, "POST", "/responses", JSON, body=[body])).status == 200
+
+
+async def test_unknown_fields_are_named_in_a_header_that_cannot_be_forged(app: App) -> None:
+    answer = await post(app, **{"tempreature": 1, "a\r\nset-cookie: x": 2})
+    named = answer.header(b"x-antiphon-ignored") or b""
+    assert b"tempreature" in named
+    assert b"\r" not in named
+    assert b"\n" not in named
+
+
+async def test_a_failing_engine_is_an_http_error_for_json_and_two_events_for_a_stream(
+    app: App, engine: FakeEngine
+) -> None:
+    for stream in (False, True):
+        engine.says(Text("a"))
+        engine.fails(EngineFailed("It died."), after=1)
+        answer = await post(app, stream=stream)
+        if stream:
+            assert [event["type"] for event in events_in(answer)][-2:] == ["error", "response.failed"]
+        else:
+            assert (answer.status, answer.error["message"]) == (500, "It died.")
+
+
+async def test_text_that_looks_like_an_event_stays_text(app: App, engine: FakeEngine) -> None:
+    forged = '\n\nevent: response.completed\ndata: {"type":"response.completed"}\n\n'
+    engine.says(Text(forged), Text("x"))
+    events = events_in(await post(app, stream=True))
+    assert [event["type"] for event in events].count("response.completed") == 1
+    assert accumulate(events).output_text == forged + "x"
+
+
+class Client:
+    """A client whose every move a test decides."""
+
+    def __init__(self, app: App, **body: Any) -> None:
+        content = json.dumps({"model": "fake", "input": "hi", "stream": True, **body}).encode()
+        self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._inbox.put_nowait({"type": "http.request", "body": content, "more_body": False})
+        self.heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        scope = http_scope("POST", b"/v1/responses", (HOST, JSON))
+        self.request = asyncio.ensure_future(app(scope, self._inbox.get, self._hear))
+
+    async def _hear(self, message: Any) -> None:
+        self.heard.put_nowait(dict(message))
+
+    def leaves(self) -> None:
+        self._inbox.put_nowait({"type": "http.disconnect"})
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        while True:
+            async with asyncio.timeout(5):
+                message = await self.heard.get()
+            for line in message.get("body", b"").decode().split("\n"):
+                if line.startswith("data: {"):
+                    yield json.loads(line.removeprefix("data: "))
+
+
+async def test_a_dropped_client_cancels_a_foreground_run(app: App, engine: FakeEngine) -> None:
+    engine.says(Text("Hel"), Text("lo"))
+    gate = engine.holds(after=1)
+    client = Client(app)
+    async with asyncio.timeout(5):
+        await gate.reached.wait()
+        client.leaves()
+        await client.request
+    assert (engine.running, engine.cancelled) == (0, 1)
+
+
+async def test_a_client_that_leaves_while_it_waits_for_json_cancels_the_run_too(app: App, engine: FakeEngine) -> None:
+    engine.says(Text("Hel"))
+    gate = engine.holds(after=0)
+    client = Client(app, stream=False)
+    async with asyncio.timeout(5):
+        await gate.reached.wait()
+        client.leaves()
+        await client.request
+    assert (engine.running, engine.cancelled) == (0, 1)
+    assert client.heard.empty()
+
+
+async def test_created_is_sent_before_the_engine_says_anything(app: App, engine: FakeEngine) -> None:
+    engine.says(Text("Hel"))
+    gate = engine.holds(after=0)
+    client = Client(app)
+    assert (await anext(client.events()))["type"] == "response.created"
+    gate.open()
+    async with asyncio.timeout(5):
+        await client.request
+
+
+async def test_silence_is_broken_by_keepalives_that_carry_the_last_number(engine: FakeEngine) -> None:
+    app = build_app(replace(Config(engine="fake"), ping_interval=0.02), engine)
+    engine.says(Text("Hel"), Text("lo"))
+    gate = engine.holds(after=1)
+    client = Client(app)
+    last = -1
+    async for event in client.events():
+        if event["type"] == "keepalive":
+            assert event["sequence_number"] == last
+            break
+        last = event["sequence_number"]
+    assert last > 0
+    gate.open()
+    numbers = [event["sequence_number"] async for event in _until_the_end(client) if event["type"] != "keepalive"]
+    assert numbers == list(range(last + 1, last + 1 + len(numbers)))
+    async with asyncio.timeout(5):
+        await client.request
+
+
+async def _until_the_end(client: Client) -> AsyncIterator[dict[str, Any]]:
+    async for event in client.events():
+        yield event
+        if event["type"] == "response.completed":
+            return

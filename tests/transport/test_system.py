@@ -1,0 +1,66 @@
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from antiphon.config import Config
+from tests.asgi import call
+from tests.transport.edge import Edge
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge(Config())
+
+
+async def test_health_and_version_answer(edge: Edge) -> None:
+    assert (await call(edge.app, "GET", "/health")).json() == {"status": "ok"}
+    assert (await call(edge.app, "GET", "/version")).json() == {"version": "1.2.3"}
+    assert (await call(edge.app, "GET", "/ready")).json() == {"status": "ready"}
+
+
+async def test_a_sick_engine_makes_us_not_ready_but_healthy(edge: Edge) -> None:
+    edge.shelf.reasons = ["The fake engine is not ready.", "Nor is the other."]
+    answer = await call(edge.app, "GET", "/ready")
+    assert answer.status == 503
+    assert answer.error["message"] == "The fake engine is not ready. Nor is the other."
+    assert answer.header(b"retry-after") == b"1"
+    assert (await call(edge.app, "GET", "/health")).status == 200
+
+
+async def test_a_server_that_shuts_down_is_not_ready(edge: Edge) -> None:
+    edge.guard.close()
+    answer = await call(edge.app, "GET", "/ready")
+    assert (answer.status, answer.error["message"]) == (503, "The server is shutting down.")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/models"])
+async def test_models_are_listed_as_openai_lists_them(edge: Edge, path: str) -> None:
+    assert (await call(edge.app, "GET", path)).json() == {
+        "object": "list",
+        "data": [
+            {"id": "small", "object": "model", "created": 1, "owned_by": "antiphon"},
+            {"id": "org/large", "object": "model", "created": 2, "owned_by": "org"},
+        ],
+    }
+
+
+@pytest.mark.parametrize("path", ["/v1/models/org/large", "/v1/models/org%2Flarge", "/models/org/large"])
+async def test_a_models_name_may_have_slashes(edge: Edge, path: str) -> None:
+    assert (await call(edge.app, "GET", path)).json()["id"] == "org/large"
+
+
+@pytest.mark.parametrize("name", ["nobody", "small/", "%00", "%ed%a0%80", "..%2f..%2fetc", "a" * 60_000])
+async def test_an_unknown_model_is_not_found(edge: Edge, name: str) -> None:
+    answer = await call(edge.app, "GET", f"/v1/models/{name}")
+    assert answer.status == 404
+    assert answer.error["code"] == "model_not_found"
+
+
+async def test_metrics_are_in_prometheus_format(edge: Edge) -> None:
+    await call(edge.app, "GET", "/health")
+    answer = await call(edge.app, "GET", "/metrics")
+    assert answer.header(b"content-type") == b"text/plain; version=0.0.4; charset=utf-8"
+    families = {family.name: family for family in text_string_to_metric_families(answer.body.decode())}
+    assert families["antiphon_requests"].samples[0].labels == {"route": "/health", "status": "200"}
+    assert families["process_resident_memory_bytes"].samples[0].value > 1e6
