@@ -1,0 +1,5 @@
+"""The command line: `antiphon serve · chat · models · pull · version`."""
+
+from antiphon.cli.commands import main
+
+__all__ = ["main"]

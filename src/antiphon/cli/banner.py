@@ -1,0 +1,40 @@
+"""What a person sees when the server is up: where it is, what it serves, and a line to try."""
+
+import logging
+from importlib.metadata import version
+
+import click
+
+from antiphon.config import Config
+
+_log = logging.getLogger(__name__)
+_REACHABLE = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
+
+
+class Banner:
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def __call__(self, address: str, models: list[str]) -> None:
+        """For people on stderr; where lines are read by machines, it is one of those."""
+        if self._config.log_format == "json":
+            _log.info("listening", extra={"address": address, "models": models, "engine": self._config.engine})
+        else:
+            click.echo(self._text(address, models), err=True)
+
+    def _text(self, address: str, models: list[str]) -> str:
+        url = address
+        for everywhere, here in _REACHABLE.items():
+            url = url.replace(everywhere, here)
+        name = models[0] if models else "NAME"
+        key = ' -H "authorization: Bearer $ANTIPHON_API_KEY"' if self._config.api_key else ""
+        body = f'{{"model": "{name}", "input": "Hello!"}}'
+        lines = [
+            f"Antiphon {version('antiphon')} serves {', '.join(models)} with {self._config.engine}",
+            f"  API   {url}/v1",
+            f"  docs  {url}/docs",
+            f"  try   curl {url}/v1/responses -H 'content-type: application/json'{key} -d '{body}'",
+        ]
+        if self._config.config:
+            lines.append(f"  settings from {self._config.config}")
+        return "\n".join([*lines, "Ctrl-C stops it."])
