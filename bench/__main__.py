@@ -1,0 +1,67 @@
+"""What the path costs: CPU of the server's process tree per token and per request, ours and a bare ASGI app that
+sends the same bytes in turn; medians, in one table. «bare, ticking» is the bare app that goes around the event loop
+after each write, as it must when tokens arrive one by one; it is shown to say what the loop itself costs."""
+
+import argparse
+import sys
+import time
+
+import msgspec
+
+from bench.cases import TARGETS, TOKENS, Case, Effort, Servers, cases, held, started
+from bench.measure import bytes_per_stream, cpu_per_request_ms, cpu_per_token_us, median
+from bench.servers import Server
+from bench.table import Row, table
+
+MIB = 1024 * 1024
+FULL = Effort(rounds=5, streams=128, requests=3_200, held=1_000)
+QUICK = Effort(rounds=3, streams=16, requests=480, held=256)
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    asked.add_argument("--quick", action="store_true", help="less of everything, and noisier")
+    asked.add_argument("--check", action="store_true", help="exit with 1 when a target is missed")
+    given = asked.parse_args()
+    began = time.monotonic()
+    with started() as servers:
+        rows = _rows(servers, QUICK if given.quick else FULL)
+    sys.stdout.write(f"{table(rows)}\n\n{time.monotonic() - began:.0f} s\n")
+    return 1 if given.check and any(row.over for row in rows) else 0
+
+
+def _rows(servers: Servers, effort: Effort) -> list[Row]:
+    measured = cases(servers, effort)
+    samples: list[list[tuple[float, ...]]] = [[] for _ in measured]
+    for number in range(effort.rounds):
+        sys.stderr.write(f"round {number + 1} of {effort.rounds}\n")
+        for case, taken in zip(measured, samples, strict=True):
+            taken.append(_sample(case))
+    rows = [_row(case, taken) for case, taken in zip(measured, samples, strict=True)]
+    idle = Row(name="idle: RSS MiB", ours=servers.idle_bytes / MIB, target=TARGETS["idle"])
+    per_stream = bytes_per_stream(servers.slow, held(servers, effort)) / 1000
+    return [*rows, idle, Row(name=f"{effort.held} live streams: RSS kB/stream", ours=per_stream)]
+
+
+def _sample(case: Case) -> tuple[float, ...]:
+    """Ours, the yardstick, and the ticking one, one right after the other."""
+    paths = [case.raw_path, *([case.tick_path] if case.tick_path else [])]
+    return (_cost(case, case.ours, case.load.path), *(_cost(case, case.raw, path) for path in paths))
+
+
+def _cost(case: Case, server: Server, path: str) -> float:
+    load = msgspec.structs.replace(case.load, port=server.port, path=path)
+    if case.streams:
+        return cpu_per_token_us(server, load, load.connections * load.requests * TOKENS)
+    return cpu_per_request_ms(server, load)
+
+
+def _row(case: Case, taken: list[tuple[float, ...]]) -> Row:
+    ours, yardstick, *ticking = (median(list(column)) for column in zip(*taken, strict=True))
+    return Row(
+        name=case.name, ours=ours, yardstick=yardstick, ticking=ticking[0] if ticking else None, target=case.target
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""What is measured: for each case the load on our server and on the yardstick, and the target for their ratio."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from bench.load import Load
+from bench.meter import rss_bytes
+from bench.raw_asgi import JOINED
+from bench.servers import Server, antiphon, yardstick
+
+PATH = "/v1/responses"
+STREAM = '{"model":"fake","input":"hi","stream":true}'
+JSON = '{"model":"fake","input":"hi"}'
+TOKENS = 400  # of each answer: enough that the events around them weigh little
+AT_ONCE = (1, 32, 256)
+JSON_CONNECTIONS = 16
+TARGETS = {"one": 1.6, "joined": 3.0, "json": 2.0, "idle": 58.0}
+
+
+class Effort(Struct, frozen=True, kw_only=True):
+    """How much to measure."""
+
+    rounds: int
+    streams: int  # of each measurement, at least one for each connection
+    requests: int  # of each measurement of JSON
+    held: int
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """The same work for our server and for the yardstick, and for the yardstick that goes around the loop."""
+
+    name: str
+    target: float
+    ours: Server
+    raw: Server
+    load: Load  # on our server; on the yardstick its path and port differ
+    raw_path: str
+    tick_path: str | None = None
+    streams: bool = True
+
+
+class Servers(Struct, frozen=True, kw_only=True):
+    plain: Server
+    one: Server
+    joined: Server
+    slow: Server
+    raw: Server
+    idle_bytes: int
+
+
+def cases(servers: Servers, effort: Effort) -> list[Case]:
+    found = [_stream_case(servers, effort, way, connections) for way in ("one", "joined") for connections in AT_ONCE]
+    load = _load(servers.plain, JSON, JSON_CONNECTIONS, effort.requests)
+    return [
+        *found,
+        Case(
+            name=f"JSON, {JSON_CONNECTIONS} connections: CPU ms/request",
+            target=TARGETS["json"],
+            ours=servers.plain,
+            raw=servers.raw,
+            load=load,
+            raw_path="/json",
+            streams=False,
+        ),
+    ]
+
+
+def _stream_case(servers: Servers, effort: Effort, way: str, connections: int) -> Case:
+    ours = servers.one if way == "one" else servers.joined
+    spelled = "one token per write" if way == "one" else f"{JOINED} tokens joined"
+    return Case(
+        name=f"stream, {spelled}, {connections} connections: CPU µs/token",
+        target=TARGETS[way],
+        ours=ours,
+        raw=servers.raw,
+        load=_load(ours, STREAM, connections, effort.streams),
+        raw_path=f"/{way}",
+        tick_path=f"/{way}-tick",
+    )
+
+
+def held(servers: Servers, effort: Effort) -> Load:
+    return Load(port=servers.slow.port, path=PATH, body=STREAM, connections=effort.held, requests=1, hold=True)
+
+
+def _load(server: Server, body: str, connections: int, requests: int) -> Load:
+    each = max(1, requests // connections)
+    return Load(port=server.port, path=PATH, body=body, connections=connections, requests=each)
+
+
+@contextlib.contextmanager
+def started() -> Iterator[Servers]:
+    """Ours as each case needs it, and the yardstick, which repeats what ours answered."""
+    with contextlib.ExitStack() as running:
+        plain = running.enter_context(antiphon())
+        idle_bytes = rss_bytes(plain.pid)
+        tokens = ("--fake-tokens", str(TOKENS))
+        one = running.enter_context(antiphon(*tokens))
+        joined = running.enter_context(antiphon(*tokens, "--fake-joined", str(JOINED)))
+        slow = running.enter_context(antiphon("--fake-tokens", "1000", "--fake-rate", "0.5"))
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "stream").write_bytes(one.post(PATH, STREAM))
+        (folder / "json").write_bytes(plain.post(PATH, JSON))
+        raw = running.enter_context(yardstick(folder))
+        yield Servers(plain=plain, one=one, joined=joined, slow=slow, raw=raw, idle_bytes=idle_bytes)

@@ -1,0 +1,88 @@
+"""The servers under measurement, each a process of its own, found by the address it prints."""
+
+import contextlib
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+SERVER_CORE, LOAD_CORE = 0, 1  # apart, so that the load does not take the server's time
+_START_SECONDS = 20.0
+_ADDRESS = re.compile(rb"http://[\w.\[\]:]+?:(\d+)")
+
+
+class Server:
+    """A running server; `pid` is the root of its process tree."""
+
+    def __init__(self, pid: int, port: int) -> None:
+        self.pid = pid
+        self.port = port
+
+    def post(self, path: str, body: str) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            content = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"POST {path}: {answer.status} {content[:500]!r}")
+        return content
+
+
+def antiphon(*flags: str) -> contextlib.AbstractContextManager[Server]:
+    command = str(Path(sys.executable).with_name("antiphon"))
+    return _started([command, "serve", "--engine", "fake", "--port", "0", *flags])
+
+
+def yardstick(folder: Path) -> contextlib.AbstractContextManager[Server]:
+    files = ["--stream", str(folder / "stream"), "--json", str(folder / "json")]
+    return _started([sys.executable, "-m", "bench.raw_asgi", *files])
+
+
+def pin(core: int) -> None:
+    if (os.cpu_count() or 1) > 1:
+        os.sched_setaffinity(0, {core})
+
+
+@contextlib.contextmanager
+def _started(command: list[str]) -> Iterator[Server]:
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, preexec_fn=lambda: pin(SERVER_CORE))
+        try:
+            yield Server(process.pid, _port(process, said.fileno()))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            stop = threading.Timer(5.0, process.kill)
+            stop.start()
+            process.wait()
+            stop.cancel()
+
+
+def _port(process: subprocess.Popen[bytes], said: int) -> int:
+    """The port the server says it listens on, once it accepts connections there."""
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        output = os.pread(said, 1 << 16, 0)
+        if found := _ADDRESS.search(output):
+            port = int(found[1])
+            if _accepts(port):
+                return port
+        if process.poll() is not None:
+            break
+        time.sleep(0.05)
+    raise RuntimeError(f"{' '.join(process.args)} did not start:\n{os.pread(said, 1 << 16, 0).decode()}")  # type: ignore[arg-type]  # we gave it a list
+
+
+def _accepts(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    with contextlib.closing(connection), contextlib.suppress(OSError):
+        connection.request("GET", "/ready")
+        return connection.getresponse().status in (200, 404)
+    return False
