@@ -1,0 +1,50 @@
+"""Two real servers, one with the fake engine and one with the embedded model, and clients for them."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from openai import AsyncOpenAI, OpenAI
+
+from tests.live import Live, pytest_runtest_makereport, serving
+
+__all__ = ["pytest_runtest_makereport"]
+
+_FETCH_SECONDS = 300.0  # a first start fetches the model
+
+
+@pytest.fixture(scope="session")
+def fake() -> Iterator[Live]:
+    with serving("--engine", "fake") as live:
+        yield live
+
+
+@pytest.fixture(scope="session")
+def pausing() -> Iterator[Live]:
+    """A fake engine that takes a tenth of a second for each token, and keep-alives in between."""
+    with serving("--engine", "fake", "--fake-rate", "10", "--ping-interval", "0.02") as live:
+        yield live
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Iterator[Live]:
+    with serving("--engine", "llamacpp", "--context", "512", ready_seconds=_FETCH_SECONDS) as live:
+        yield live
+
+
+@pytest.fixture
+def client(fake: Live) -> Iterator[OpenAI]:
+    with OpenAI(base_url=fake.v1, api_key="unused", max_retries=0, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+async def async_client(fake: Live) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=fake.v1, api_key="unused", max_retries=0, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def small(embedded: Live) -> Iterator[OpenAI]:
+    """A client of the embedded model; never mind what it says, only in which form."""
+    with OpenAI(base_url=embedded.v1, api_key="unused", max_retries=0, timeout=120) as client:
+        yield client

