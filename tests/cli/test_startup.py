@@ -125,3 +125,19 @@ def started(folder: Path, environment: dict[str, str], *arguments: str) -> Itera
             yield server
         finally:
             server.kill()
+
+
+def test_a_server_that_waits_for_a_slow_network_can_be_stopped(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(DEADLINE)
+        index = {name: "" for name in os.environ if name.startswith("PIP_")}
+        index |= {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/simple"}
+        process = subprocess.Popen([*COMMAND, "serve", "--port", "0"], env={**clean(tmp_path), **index}, cwd=tmp_path)
+        try:
+            connection, _ = silent.accept()  # pip is there, and will never be answered
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=10) == 0
+            connection.close()
+        finally:
+            process.kill()
+    assert not list(tmp_path.rglob("*.whl"))

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from antiphon.core.prompt import CallPiece, Chunk, Finish, JsonObject, JsonSchema, Sampling, Work
+from antiphon.core.prompt import CallPiece, Chunk, Finish, JsonSchema, Sampling, Work
 from antiphon.engines.fake.reading import Reading, Tool
 from antiphon.engines.fake.smallest import smallest
 from antiphon.engines.fake.tokens import END, ids_of, load, logprob, pieces, tokens_in
@@ -45,11 +45,10 @@ def answer(work: Work, reading: Reading, tokens: int | None) -> Answer:
     thought = _thought(work.effort, reading)
     if reading.must_call:
         return Answer(thought=thought, call=reading.tools[0])
-    match work.constraint:
-        case JsonSchema(schema):
-            return Answer(thought=thought, text=smallest(schema, "text.format.schema"))
-        case JsonObject():
-            return Answer(thought=thought, text="{}")
+    if isinstance(work.constraint, JsonSchema):
+        return Answer(thought=thought, text=smallest(work.constraint.schema, "text.format.schema"))
+    if work.constraint is not None:
+        return Answer(thought=thought, text="{}")
     if reading.tools and not reading.outputs:
         return Answer(thought=thought, call=reading.tools[0])
     if tokens is not None:
@@ -94,6 +93,8 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 def _stopped(text: str, sampling: Sampling) -> str:
     """Up to the stop sequence that ends first; of two that end together the longer one."""
+    if not sampling.stop:
+        return text
     ends = [(at + len(stop), -len(stop)) for stop in sampling.stop if stop and (at := text.find(stop)) >= 0]
     if not ends:
         return text
@@ -106,7 +107,7 @@ def _endless(text: str, width: int, limit: int) -> str:
 
 
 def _chat(said: Answer, text: str, sampling: Sampling) -> list[Chunk]:
-    chunks = [Chunk(thought=piece) for piece in pieces(said.thought)]
+    chunks = [Chunk(thought=piece) for piece in pieces(said.thought)] if said.thought else []
     if said.call is not None:
         chunks.append(Chunk(calls=(CallPiece(index=0, name=said.call.name),)))
         arguments = pieces(smallest(said.call.parameters, "tools"))

@@ -67,6 +67,7 @@ class FakeEngine:
         self._script = Script([])
         self._cache = PrefixCache()
         self._created = int(time.time())
+        self._able = _able(self.settings)
 
     async def open(self) -> None:
         tokens, context = self.settings.tokens, self.settings.context
@@ -87,15 +88,7 @@ class FakeEngine:
         return True
 
     async def capabilities(self, model: str) -> Capabilities:
-        chat = self.settings.level == "chat"
-        return Capabilities(
-            prompt=self.settings.level,
-            honours=frozenset(_EVERYWHERE | (_CHAT if chat else {"skip_special_tokens"})),
-            context=self.settings.context,
-            slots=self.settings.at_once,
-            counts=True,
-            template=None if chat else TEMPLATE,
-        )
+        return self._able
 
     async def count(self, model: str, prompt: Prompt) -> int:
         return read(prompt, self.settings.level).tokens
@@ -188,3 +181,15 @@ class FakeEngine:
         if not self._written:
             self.answers()
         self._written[-1].inserted.append((after, action))
+
+
+def _able(settings: FakeSettings) -> Capabilities:
+    chat = settings.level == "chat"
+    return Capabilities(
+        prompt=settings.level,
+        honours=frozenset(_EVERYWHERE | (_CHAT if chat else {"skip_special_tokens"})),
+        context=settings.context,
+        slots=settings.at_once,
+        counts=True,
+        template=None if chat else TEMPLATE,
+    )

@@ -6,7 +6,7 @@ written beforehand is counted while it is played.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -52,7 +52,9 @@ class Spontaneous:
             return
         yield None, islice(lists, burst - 1)
         for first in lists:
-            yield _TURN, chain((first,), islice(lists, burst - 1))
+            yield _TURN, (first,)
+            if burst > 1:
+                yield None, islice(lists, burst - 1)
 
     def last(self) -> Chunk:
         spoken = self._spoken

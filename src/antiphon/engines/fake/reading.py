@@ -120,7 +120,10 @@ def _read_marks(text: str, segments: Iterable[Segment], width: int) -> Reading:
 
 
 def _last_said(turns: list[tuple[str, str]]) -> str:
-    return next((text for role, text in reversed(turns) if role == "user"), "")
+    for role, text in reversed(turns):
+        if role == "user":
+            return text
+    return ""
 
 
 def _outputs(turns: list[tuple[str, str]]) -> tuple[str, ...]:

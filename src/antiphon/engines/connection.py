@@ -1,0 +1,169 @@
+"""One HTTP/1.1 connection to an engine: a request goes out whole, its answer is taken in pieces.
+
+    idle ──send──▶ waiting ──headers──▶ reading ──last byte──▶ idle (or gone, if the engine does not keep it)
+                      └──────────────── lost, nonsense, too slow ───────────────▶ gone
+
+What one read brought is handed over together. What is not taken is bounded: reading pauses until it is.
+"""
+
+import asyncio
+from typing import cast
+
+import httptools
+
+from antiphon.errors import EngineFailed
+
+MAX_UNREAD_BYTES = 256 * 1024
+MAX_HEAD_BYTES = 64 * 1024
+
+
+class Lost(EngineFailed):
+    """The engine hung up before it had answered a word: it may never have seen the request."""
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._error: EngineFailed | None = None
+        self._reset()
+        self.idle_since = 0.0
+
+    def _reset(self) -> None:
+        self._status = 0
+        self._content_type = b""
+        self._head_bytes = 0
+        self._parts: list[bytes] = []
+        self._unread = 0
+        self._paused = False
+        self._complete = False
+        self._kept = False
+
+    # What the client calls.
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def reusable(self) -> bool:
+        """The answer is all there and the engine keeps the connection."""
+        return self.open and self._kept and self._error is None
+
+    @property
+    def streams(self) -> bool:
+        return self._content_type.startswith(b"text/event-stream")
+
+    def send(self, request: bytes) -> None:
+        self._reset()
+        if self._transport is not None:
+            self._transport.write(request)
+
+    async def status(self, seconds: float) -> int:
+        while not self._status:
+            await self._wait(seconds)
+        return self._status
+
+    async def read(self, seconds: float) -> bytes:
+        """What came since the last time, at least a byte of it; nothing at the end."""
+        while not self._parts and not self._complete:
+            await self._wait(seconds)
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        self._unread = 0
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        return data
+
+    def close(self) -> None:
+        """At once, whatever is under way: for engines that means cancel."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _wait(self, seconds: float) -> None:
+        """Until something new came. One timer serves many waits: a timeout for each would cost more than the rest."""
+        if self._error is not None:
+            raise self._error
+        self._due = self._loop.time() + seconds
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._due, self._look)
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._loop.time() < self._due:
+            self._timer = self._loop.call_at(self._due, self._look)
+        elif self._status:
+            self._fail(EngineFailed(f"{self._who} went silent in the middle of its answer."))
+        else:
+            self._fail(EngineFailed(f"{self._who} did not answer in time."))
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: EngineFailed) -> None:
+        self._error = self._error or error
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(self._error)
+        self.close()
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._status:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(EngineFailed(f"{self._who} does not speak HTTP: {error}."))
+            return
+        if self._head_bytes > MAX_HEAD_BYTES and not self._status:
+            self._fail(EngineFailed(f"{self._who} sent headers without an end."))
+        elif self._unread > MAX_UNREAD_BYTES and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._head_bytes:
+            self._fail(Lost(f"{self._who} hung up."))
+        elif not self._complete:
+            self._fail(EngineFailed(f"{self._who} hung up in the middle of its answer."))
+        else:
+            self.close()
+
+    # What the parser calls.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"content-type":
+            self._content_type = value
+
+    def on_headers_complete(self) -> None:
+        self._status = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        self._parts.append(body)
+        self._unread += len(body)
+
+    def on_message_complete(self) -> None:
+        self._complete = True
+        self._kept = self._parser.should_keep_alive()

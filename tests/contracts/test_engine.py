@@ -1,0 +1,203 @@
+"""What every engine in the registry keeps: to register is to be tested. What an engine says is not judged here."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from msgspec import Struct
+
+from antiphon.config import Config
+from antiphon.config.table import cache_home
+from antiphon.core.prompt import ChatPrompt, Chunk, JsonObject, JsonSchema, Prompt, Sampling, Work
+from antiphon.engines.base import Engine
+from antiphon.engines.llamacpp.model_files import default_model
+from antiphon.engines.registry import ENGINES
+from antiphon.render.template import render_text
+from antiphon.wiring import build_engine
+
+SLOTS = 2
+REAL = [pytest.mark.needs("llamacpp"), pytest.mark.real_model]
+# How an engine is set up here, in every way that makes a difference to who uses it.
+WAYS = {
+    "fake-chat": Config(engine="fake", fake_level="chat"),
+    "fake-text": Config(engine="fake", fake_level="text"),
+    "llamacpp": Config(engine="llamacpp", context=1024, slots=SLOTS),
+}
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(way, marks=REAL if WAYS[way].engine == "llamacpp" else []) for way in WAYS]
+)
+async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+    config = WAYS[request.param]
+    if config.engine == "llamacpp":
+        default_model(cache_home())
+    engine = build_engine(config)
+    await engine.open()
+    yield engine
+    await engine.close()
+
+
+class Said(Struct):
+    lists: list[list[Chunk]]
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        return [chunk for chunks in self.lists for chunk in chunks]
+
+    @property
+    def text(self) -> str:
+        return "".join(chunk.text for chunk in self.chunks)
+
+
+async def prompt(engine: Engine, *texts: str) -> Prompt:
+    """In whichever form the engine takes."""
+    roles = ("user", "assistant")
+    messages = ({"role": roles[number % 2], "content": text} for number, text in enumerate(texts))
+    chat = ChatPrompt(tuple(messages))
+    template = (await engine.capabilities(engine.models()[0].id)).template
+    return chat if template is None else render_text(template, chat, datetime(2026, 1, 1))
+
+
+async def work(engine: Engine, *texts: str, constraint: JsonObject | JsonSchema | None = None, **sampling: Any) -> Work:
+    asked = await prompt(engine, *texts)
+    return Work(model=engine.models()[0].id, prompt=asked, sampling=Sampling(**sampling), constraint=constraint)
+
+
+async def ask(engine: Engine, *texts: str, **wishes: Any) -> Said:
+    async with asyncio.timeout(60), aclosing(engine.generate(await work(engine, *texts, **wishes))) as lists:
+        return Said([chunks async for chunks in lists])
+
+
+def test_every_registered_engine_is_tested_here() -> None:
+    assert {config.engine for config in WAYS.values()} == ENGINES.keys()
+
+
+async def test_it_says_which_models_it_has(engine: Engine) -> None:
+    assert engine.models()
+    assert len({model.id for model in engine.models()}) == len(engine.models())
+    assert all(engine.serves(model.id) for model in engine.models())
+    assert engine.healthy()
+    assert ENGINES[engine.name].endswith(f":{type(engine).__name__}")
+
+
+async def test_the_last_chunk_and_only_the_last_has_a_finish_and_counts(engine: Engine) -> None:
+    said = await ask(engine, "Hello!", max_tokens=8)
+    *others, last = said.chunks
+    assert last.finish in ("stop", "length")
+    assert last.counts is not None
+    assert 0 < last.counts.output_tokens <= 8
+    assert last.counts.input_tokens > 0
+    assert {(chunk.finish, chunk.counts) for chunk in others} <= {(None, None)}
+    assert all(said.lists)  # no list is empty
+
+
+async def test_an_answer_that_is_cut_says_so(engine: Engine) -> None:
+    last = (await ask(engine, "Say a lot about many things.", max_tokens=2)).chunks[-1]
+    assert last.finish == "length"
+    assert last.counts is not None
+    assert last.counts.output_tokens == 2
+
+
+async def test_count_counts_what_the_model_reads(engine: Engine) -> None:
+    model = engine.models()[0].id
+    assert (await engine.capabilities(model)).counts
+    last = (await ask(engine, "How many tokens are these?", max_tokens=1)).chunks[-1]
+    assert last.counts is not None
+    assert await engine.count(model, await prompt(engine, "How many tokens are these?")) == last.counts.input_tokens
+
+
+@pytest.mark.shows("C.9")
+async def test_a_second_turn_finds_the_first_in_a_cache(engine: Engine) -> None:
+    first = await ask(engine, "Tell me something long about the sea.", max_tokens=3)
+    second = await ask(engine, "Tell me something long about the sea.", first.text, "And now?", max_tokens=1)
+    assert second.chunks[-1].counts is not None
+    assert second.chunks[-1].counts.cached_tokens > 0
+
+
+@pytest.mark.parametrize("heard", [0, 1])
+async def test_closing_frees_what_the_work_held(engine: Engine, heard: int) -> None:
+    """Many times over what there are slots: if one were kept, the last would wait for ever."""
+    for _ in range(2 * SLOTS):
+        async with (
+            asyncio.timeout(30),
+            aclosing(engine.generate(await work(engine, "Go on.", max_tokens=500))) as lists,
+        ):
+            for _ in range(heard):
+                await anext(lists)
+    assert (await ask(engine, "Hello!", max_tokens=1)).chunks[-1].finish == "length"
+
+
+async def test_a_cancelled_task_frees_what_its_work_held(engine: Engine) -> None:
+    for _ in range(2 * SLOTS):
+        task = asyncio.ensure_future(ask(engine, "Go on.", max_tokens=500))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=30)
+        assert task.done()
+    assert (await ask(engine, "Hello!", max_tokens=1)).chunks[-1].finish == "length"
+
+
+async def test_more_work_than_slots_is_all_done(engine: Engine) -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(ask(engine, f"Number {number}", max_tokens=4)) for number in range(3 * SLOTS)]
+    assert all(task.result().chunks[-1].finish for task in tasks)
+
+
+@pytest.mark.parametrize("included", [False, True])
+@pytest.mark.shows("A3.9")
+async def test_a_stop_string_ends_the_answer_and_is_left_out_unless_wanted(engine: Engine, included: bool) -> None:
+    free = (await ask(engine, "Hello, how are you?", max_tokens=12, temperature=0.0)).text
+    stop = free[5:7]
+    wishes = {"max_tokens": 12, "temperature": 0.0, "include_stop_str_in_output": included}
+    said = await ask(engine, "Hello, how are you?", stop=(stop,), **wishes)
+    assert said.text == free[: free.index(stop)] + (stop if included else "")
+    assert said.chunks[-1].finish == "stop"
+
+
+@pytest.mark.shows("A3.7")
+async def test_a_seed_makes_an_answer_repeatable(engine: Engine) -> None:
+    texts = {(await ask(engine, "Hello!", max_tokens=6, seed=3, temperature=1.5)).text for _ in range(2)}
+    assert len(texts) == 1
+
+
+async def test_logprobs_spell_the_text(engine: Engine) -> None:
+    said = await ask(engine, "Hello!", max_tokens=4, logprobs=2)
+    logprobs = [logprob for chunk in said.chunks for logprob in chunk.logprobs]
+    assert "".join(logprob.token for logprob in logprobs) == said.text
+    assert all(logprob.logprob <= 0 and len(logprob.top_logprobs) == 2 for logprob in logprobs)
+    assert not [chunk.logprobs for chunk in (await ask(engine, "Hello!", max_tokens=4)).chunks if chunk.logprobs]
+
+
+@pytest.mark.shows("A.33", "D.10")
+async def test_a_schema_is_kept(engine: Engine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}, "size": {"enum": ["small", "large"]}},
+        "required": ["ok", "size"],
+        "additionalProperties": False,
+    }
+    said = await ask(engine, "Well?", constraint=JsonSchema(schema), max_tokens=60)
+    assert said.chunks[-1].finish == "stop"
+    assert jsonschema_rs.is_valid(schema, json.loads(said.text))
+
+
+@pytest.mark.shows("A.34", "D.10")
+async def test_an_object_is_given_where_one_is_asked_for(engine: Engine) -> None:
+    said = await ask(engine, "Answer in JSON.", constraint=JsonObject(), max_tokens=40)
+    assert said.chunks[-1].finish == "length" or isinstance(json.loads(said.text), dict)
+
+
+async def test_opening_and_closing_twice_does_no_harm(engine: Engine) -> None:
+    await engine.close()
+    await engine.open()
+    assert engine.healthy()
+    assert (await ask(engine, "Hello!", max_tokens=1)).text is not None

@@ -1,0 +1,23 @@
+"""The default model, fetched once into the user's own cache, and one engine with it for all tests here."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from antiphon.config.table import cache_home
+from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
+from antiphon.engines.llamacpp.model_files import default_model
+
+
+@pytest.fixture(scope="session")
+def model_file() -> Path:
+    return default_model(cache_home())
+
+
+@pytest.fixture(scope="session")
+async def engine(model_file: Path) -> AsyncIterator[LlamaCpp]:
+    engine = LlamaCpp(LlamaCppSettings(model=(f"small={model_file}",), context=1024, slots=2))
+    await engine.open()
+    yield engine
+    await engine.close()

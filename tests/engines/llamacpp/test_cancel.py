@@ -1,0 +1,73 @@
+"""Closing the iterator frees the slot: within 100 ms while it speaks, within a second while it reads a long prompt.
+
+Noise on a busy machine only ever adds to a figure, so the best of a few rounds counts.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+
+import pytest
+
+from antiphon.engines.llamacpp.engine import LlamaCpp
+from tests.engines.llamacpp.asking import Slots, ask, noise, work
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
+
+ROUNDS = 3
+
+
+@pytest.fixture
+async def slots(engine: LlamaCpp) -> AsyncIterator[Slots]:
+    slots = Slots(engine)
+    yield slots
+    slots.close()
+
+
+async def best(measure: Callable[[], Awaitable[float]], tries: int, share: float, bound: float) -> float:
+    """The given percentile of so many tries, in the first round that keeps the bound, else in the best one."""
+    found = []
+    for _ in range(ROUNDS):
+        times = sorted([await measure() for _ in range(tries)])
+        found.append(times[int(share * tries) - 1])
+        if found[-1] <= bound:
+            break
+    return min(found)
+
+
+@pytest.mark.shows("C.10")
+async def test_closing_in_decode_frees_the_slot_within_a_tenth_of_a_second(engine: LlamaCpp, slots: Slots) -> None:
+    async def measure() -> float:
+        async with asyncio.timeout(20), aclosing(engine.generate(work("Go on.", ignore_eos=True))) as lists:
+            for _ in range(3):
+                await anext(lists)
+        begun = time.perf_counter()
+        await slots.all_free()
+        return time.perf_counter() - begun
+
+    assert await best(measure, tries=20, share=0.95, bound=0.1) <= 0.1
+
+
+@pytest.mark.shows("C.10")
+async def test_closing_in_prefill_frees_the_slot_within_a_second(engine: LlamaCpp, slots: Slots) -> None:
+    async def measure() -> float:
+        lists = engine.generate(work(noise(800), max_tokens=1))
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            first = group.create_task(anext(lists))
+            await slots.prompt_under_way(16)
+            first.cancel()
+        begun = time.perf_counter()
+        await slots.all_free()
+        return time.perf_counter() - begun
+
+    assert await best(measure, tries=5, share=1.0, bound=1.0) <= 1.0
+
+
+@pytest.mark.shows("C.8")
+async def test_work_that_waits_for_a_slot_can_be_cancelled_and_the_rest_goes_on(engine: LlamaCpp) -> None:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        asked = [group.create_task(ask(engine, work("Go on.", max_tokens=12, ignore_eos=True))) for _ in range(6)]
+        await asyncio.sleep(0)
+        asked[-1].cancel()
+    assert [task.cancelled() or task.result().counts.output_tokens for task in asked] == [12] * 5 + [True]
