@@ -1,6 +1,9 @@
 """What the path costs: CPU of the server's process tree per token and per request, ours and a bare ASGI app that
-sends the same bytes in turn; medians, in one table. «bare, ticking» is the bare app that goes around the event loop
-after each write, as it must when tokens arrive one by one; it is shown to say what the loop itself costs."""
+sends the same bytes in turn; medians, in one table.
+
+One by one or eight at a time, the tokens of a burst are there in the same tick of the event loop: ours leave in one
+write, the bare app sends each piece by itself. In the rows «per loop tick» both go around the loop after each token,
+as when a model is slower than the server: what is left there is the path, the loop and one system call a token."""
 
 import argparse
 import sys
@@ -32,7 +35,7 @@ def main() -> int:
 
 def _rows(servers: Servers, effort: Effort) -> list[Row]:
     measured = cases(servers, effort)
-    samples: list[list[tuple[float, ...]]] = [[] for _ in measured]
+    samples: list[list[tuple[float, float]]] = [[] for _ in measured]
     for number in range(effort.rounds):
         sys.stderr.write(f"round {number + 1} of {effort.rounds}\n")
         for case, taken in zip(measured, samples, strict=True):
@@ -43,10 +46,9 @@ def _rows(servers: Servers, effort: Effort) -> list[Row]:
     return [*rows, idle, Row(name=f"{effort.held} live streams: RSS kB/stream", ours=per_stream)]
 
 
-def _sample(case: Case) -> tuple[float, ...]:
-    """Ours, the yardstick, and the ticking one, one right after the other."""
-    paths = [case.raw_path, *([case.tick_path] if case.tick_path else [])]
-    return (_cost(case, case.ours, case.load.path), *(_cost(case, case.raw, path) for path in paths))
+def _sample(case: Case) -> tuple[float, float]:
+    """Ours and the yardstick, one right after the other."""
+    return _cost(case, case.ours, case.load.path), _cost(case, case.raw, case.raw_path)
 
 
 def _cost(case: Case, server: Server, path: str) -> float:
@@ -56,11 +58,9 @@ def _cost(case: Case, server: Server, path: str) -> float:
     return cpu_per_request_ms(server, load)
 
 
-def _row(case: Case, taken: list[tuple[float, ...]]) -> Row:
-    ours, yardstick, *ticking = (median(list(column)) for column in zip(*taken, strict=True))
-    return Row(
-        name=case.name, ours=ours, yardstick=yardstick, ticking=ticking[0] if ticking else None, target=case.target
-    )
+def _row(case: Case, taken: list[tuple[float, float]]) -> Row:
+    ours, yardstick = (median(list(column)) for column in zip(*taken, strict=True))
+    return Row(name=case.name, ours=ours, yardstick=yardstick, target=case.target)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,11 @@ JSON = '{"model":"fake","input":"hi"}'
 TOKENS = 400  # of each answer: enough that the events around them weigh little
 AT_ONCE = (1, 32, 256)
 JSON_CONNECTIONS = 16
+_WAYS = {
+    "one": "tokens one by one",
+    "joined": f"{JOINED} tokens at a time",
+    "ticking": "one token per loop tick",
+}
 TARGETS = {"one": 1.6, "joined": 3.0, "json": 2.0, "idle": 58.0}
 
 
@@ -31,15 +36,14 @@ class Effort(Struct, frozen=True, kw_only=True):
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """The same work for our server and for the yardstick, and for the yardstick that goes around the loop."""
+    """The same work for our server and for the yardstick."""
 
     name: str
-    target: float
+    target: float | None
     ours: Server
     raw: Server
     load: Load  # on our server; on the yardstick its path and port differ
     raw_path: str
-    tick_path: str | None = None
     streams: bool = True
 
 
@@ -47,13 +51,14 @@ class Servers(Struct, frozen=True, kw_only=True):
     plain: Server
     one: Server
     joined: Server
+    ticking: Server
     slow: Server
     raw: Server
     idle_bytes: int
 
 
 def cases(servers: Servers, effort: Effort) -> list[Case]:
-    found = [_stream_case(servers, effort, way, connections) for way in ("one", "joined") for connections in AT_ONCE]
+    found = [_stream_case(servers, effort, way, connections) for way in _WAYS for connections in AT_ONCE]
     load = _load(servers.plain, JSON, JSON_CONNECTIONS, effort.requests)
     return [
         *found,
@@ -70,16 +75,14 @@ def cases(servers: Servers, effort: Effort) -> list[Case]:
 
 
 def _stream_case(servers: Servers, effort: Effort, way: str, connections: int) -> Case:
-    ours = servers.one if way == "one" else servers.joined
-    spelled = "one token per write" if way == "one" else f"{JOINED} tokens joined"
+    ours: Server = getattr(servers, way)
     return Case(
-        name=f"stream, {spelled}, {connections} connections: CPU µs/token",
-        target=TARGETS[way],
+        name=f"stream, {_WAYS[way]}, {connections} connections: CPU µs/token",
+        target=TARGETS.get(way),
         ours=ours,
         raw=servers.raw,
         load=_load(ours, STREAM, connections, effort.streams),
         raw_path=f"/{way}",
-        tick_path=f"/{way}-tick",
     )
 
 
@@ -101,9 +104,10 @@ def started() -> Iterator[Servers]:
         tokens = ("--fake-tokens", str(TOKENS))
         one = running.enter_context(antiphon(*tokens))
         joined = running.enter_context(antiphon(*tokens, "--fake-joined", str(JOINED)))
+        ticking = running.enter_context(antiphon(*tokens, "--fake-burst", "1"))
         slow = running.enter_context(antiphon("--fake-tokens", "1000", "--fake-rate", "0.5"))
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         (folder / "stream").write_bytes(one.post(PATH, STREAM))
         (folder / "json").write_bytes(plain.post(PATH, JSON))
         raw = running.enter_context(yardstick(folder))
-        yield Servers(plain=plain, one=one, joined=joined, slow=slow, raw=raw, idle_bytes=idle_bytes)
+        yield Servers(plain=plain, one=one, joined=joined, ticking=ticking, slow=slow, raw=raw, idle_bytes=idle_bytes)

@@ -4,8 +4,7 @@ It reads the request and sends; it makes nothing, checks nothing and encodes not
 request says how the recorded events are cut into sends:
   /one        one event per send, in a tight loop (the yardstick of the ratios)
   /joined     eight events per send, in a tight loop
-  /one-tick   one event per send and then once around the event loop, as when tokens arrive one by one
-  /joined-tick  likewise with eight events
+  /ticking    one event per send and then once around the event loop, as when tokens arrive one by one
   /json       the recorded JSON body, with its length
 """
 
@@ -39,7 +38,7 @@ class Recorded:
     def __init__(self, stream: bytes, body: bytes) -> None:
         events = [event + b"\n\n" for event in stream.split(b"\n\n") if event]
         joined = [b"".join(events[at : at + JOINED]) for at in range(0, len(events), JOINED)]
-        self._writes = {"/one": events, "/joined": joined, "/one-tick": events, "/joined-tick": joined}
+        self._writes = {"/one": events, "/joined": joined, "/ticking": events}
         self._body = body
         self._json_headers: Headers = [
             (b"content-type", b"application/json"),
@@ -55,7 +54,7 @@ class Recorded:
             await send({"type": "http.response.start", "status": 200, "headers": self._json_headers})
             await send({"type": "http.response.body", "body": self._body})
         elif path in self._writes:
-            await self._stream(self._writes[path], path.endswith("-tick"), send)
+            await self._stream(self._writes[path], path == "/ticking", send)
         else:
             await send({"type": "http.response.start", "status": 404, "headers": []})
             await send({"type": "http.response.body", "body": b""})

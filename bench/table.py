@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-_HEADS = ("", "ours", "bare ASGI", "ratio", "target", "", "bare, ticking", "ratio")
+_HEADS = ("", "ours", "bare ASGI", "ratio", "target", "")
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -13,7 +13,6 @@ class Row(Struct, frozen=True, kw_only=True):
     name: str
     ours: float
     yardstick: float | None = None
-    ticking: float | None = None
     target: float | None = None
 
     @property
@@ -32,8 +31,6 @@ class Row(Struct, frozen=True, kw_only=True):
             f"{self.judged:.2f}" if self.yardstick else "",
             f"≤ {self.target:g}" if self.target is not None else "",
             "" if self.target is None else "over" if self.over else "PASS",
-            _figure(self.ticking),
-            f"{self.ours / self.ticking:.2f}" if self.ticking else "",
         )
 
 

@@ -14,6 +14,7 @@ Prefix = Literal[
 ]  # fmt: skip
 
 _POOL = 200  # random ends made at a time: a system call and the formatting for each id cost more than the id
+_VARIANTS = b"89ab" * 64
 _ends: list[str] = []
 
 
@@ -25,10 +26,11 @@ def new_id(prefix: Prefix) -> str:
 
 def _make_ends() -> None:
     """RFC 9562: behind 48 bits of milliseconds the version, 12 random bits, the variant, 62 random bits."""
-    random = os.urandom(_POOL * 10).hex()
-    for start in range(0, len(random), 20):
-        variant = "89ab"[int(random[start], 16) & 3]
-        _ends.append(f"7{random[start + 1 : start + 4]}{variant}{random[start + 5 : start + 20]}")
+    digits = bytearray(os.urandom(_POOL * 10).hex(), "ascii")
+    digits[0::20] = b"7" * _POOL
+    digits[4::20] = os.urandom(_POOL).translate(_VARIANTS)
+    random = digits.decode()
+    _ends.extend([random[start : start + 20] for start in range(0, len(random), 20)])
 
 
 if hasattr(os, "register_at_fork"):

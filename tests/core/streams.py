@@ -34,13 +34,13 @@ ENDINGS = (
 LOGPROB = Logprob(token="a", bytes=[97], logprob=-0.5, top_logprobs=[TopLogprob(token="a", bytes=[97], logprob=-0.5)])
 
 
-def numbered_ids() -> "Emitter":
+def numbered_ids(obfuscates: bool = False) -> "Emitter":
     numbers = count()
 
     def new_id(prefix: Prefix) -> str:
         return f"{prefix}_{next(numbers)}"
 
-    return Emitter(Response(id="resp_1", created_at=1, model="m"), new_id)
+    return Emitter(Response(id="resp_1", created_at=1, model="m"), new_id, obfuscates)
 
 
 def emitted(deltas: list[Delta], ending: Ending = ENDINGS[0], emitter: Emitter | None = None) -> list[Event]:

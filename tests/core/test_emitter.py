@@ -263,3 +263,11 @@ def _finish_like_emitted(emitter: Emitter) -> list[ev.Event]:
     terminal = emitted([])[-1]
     assert isinstance(terminal, ev.Completed)
     return emitter.finish(ENDINGS[0], terminal.response.usage, 2)
+
+
+@given(st.lists(st.lists(st.sampled_from([Text("a"), Text(""), Text("b", (LOGPROB,))]), min_size=1)), st.booleans())
+def test_text_alone_is_said_in_the_same_events_as_it_is_fed(lists: list[list[Text]], obfuscates: bool) -> None:
+    said, fed = numbered_ids(obfuscates), numbered_ids(obfuscates)
+    for texts in lists:
+        assert said.say(texts) == fed.feed(texts)
+    assert said.finish(ENDINGS[0], None, 2) == fed.finish(ENDINGS[0], None, 2)

@@ -387,3 +387,15 @@ def test_items_in_any_order_are_rendered_or_refused_and_never_break(chosen: list
         return
     called = [call["id"] for message in made for call in message.get("tool_calls", [])]
     assert [message["tool_call_id"] for message in made if message["role"] == "tool"] == called
+
+
+@pytest.mark.parametrize("honours", [ALL, frozenset[str]()])
+@pytest.mark.parametrize("instructions", [None, "Be kind."])
+@pytest.mark.parametrize("roles", [["user"], ["developer", "user"], ["system", "user", "assistant", "user"]])
+def test_a_conversation_in_texts_is_the_same_beside_an_item_that_says_nothing(
+    honours: frozenset[str], instructions: str | None, roles: list[str]
+) -> None:
+    said = [{"role": role, "content": f"{role} {number}"} for number, role in enumerate(roles)]
+    mute = {"type": "additional_tools", "role": "developer", "tools": []}
+    alone = messages(*said, honours=honours, instructions=instructions)
+    assert alone == messages(*said, mute, honours=honours, instructions=instructions)

@@ -30,6 +30,8 @@ class Patience:
         self._loop = asyncio.get_running_loop()
         self._end = self._loop.time() + deadlines.total
         self._pause = min(deadlines.first, deadlines.idle, deadlines.total) / _LOOKS
+        self._allowed = math.inf
+        self._last = self._looks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._driver: asyncio.Task[object] | None = None
         self._cancelled = False
@@ -37,7 +39,6 @@ class Patience:
     def start(self) -> None:
         """By the driver, before it waits for the first time."""
         self._driver = asyncio.current_task()
-        self.allow(math.inf)
         self._timer = self._loop.call_later(self._pause, self._look)
 
     def allow(self, seconds: float) -> None:

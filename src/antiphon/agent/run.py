@@ -27,7 +27,7 @@ from antiphon.protocol.response import Response
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[list[Event]], Awaitable[None]]
+Tell = Callable[[list[Event]], Awaitable[None] | None]  # gives what has to be awaited, if anything
 
 _ENDINGS: dict[Finish, Ending] = {
     "stop": Ending(status="completed"),
@@ -70,25 +70,23 @@ class Run:
         """Is it the engine, or a place at it, that everybody waits for just now?"""
         return self._patience.waits > 0
 
-    async def drive(self, tell: Tell | None) -> None:
-        """Tell every event, in lists: what came together is told together. None: nobody listens."""
+    async def drive(self, tell: Tell) -> None:
+        """Tell every event, in lists: what came together is told together."""
         try:
-            created = self._emitter.created()
-            if tell is not None:
-                await tell(created)
+            if (telling := tell(self._emitter.created())) is not None:
+                await telling
             ending = await self._turn(tell)
         except AntiphonError as error:
             ending = self._failed(error)
         except Exception:
             log.exception("response %s failed by a defect", self.response.id)
             ending = self._failed(Internal("The server made a mistake while it worked on this response."))
-        end = self._end(ending)
-        if tell is not None:
-            await tell(end)
+        if (telling := tell(self._end(ending))) is not None:
+            await telling
 
     async def result(self) -> Response:
         """Drive to the end and give the Response; raise what made it fail."""
-        await self.drive(None)
+        await self.drive(_nobody)
         if self.error is not None:
             raise self.error
         return self.response
@@ -101,7 +99,7 @@ class Run:
         """End it at once, for this reason; its driver still gets the terminal event."""
         self._patience.end(error)
 
-    async def _turn(self, tell: Tell | None) -> Ending:
+    async def _turn(self, tell: Tell) -> Ending:
         plan, patience = self._plan, self._patience
         turn = Turn(plan.parser, plan.declared, self._emitter, plan.summarises)
         patience.start()
@@ -110,9 +108,8 @@ class Run:
                 patience.waits = 1
                 await plan.ticket.ready()
                 patience.waits = 0
-            in_progress = self._emitter.in_progress()
-            if tell is not None:
-                await tell(in_progress)
+            if (telling := tell(self._emitter.in_progress())) is not None:
+                await telling
             if patience.over is not None:
                 raise patience.over
             await self._listen(turn, tell)
@@ -127,7 +124,7 @@ class Run:
             raise EngineFailed("The engine stopped in the middle of its answer.")
         return _ENDINGS[turn.finish]
 
-    async def _listen(self, turn: Turn, tell: Tell | None) -> None:
+    async def _listen(self, turn: Turn, tell: Tell) -> None:
         """The token path."""
         plan, patience = self._plan, self._patience
         patience.allow(plan.deadlines.first)
@@ -140,16 +137,16 @@ class Run:
                     if self.first_at is None:
                         self.first_at = time()
                         patience.allow(plan.deadlines.idle)
-                    if tell is not None:
-                        await tell(events)
+                    if (telling := tell(events)) is not None:
+                        await telling
                 if patience.over is not None:
                     raise patience.over
                 patience.waits = waits = waits + 1
         finally:
             patience.waits = 0
             await source.aclose()
-        if (rest := turn.end()) and tell is not None:
-            await tell(rest)
+        if (rest := turn.end()) and (telling := tell(rest)) is not None:
+            await telling
 
     def _failed(self, error: AntiphonError) -> Ending:
         self.error = error
@@ -162,3 +159,7 @@ class Run:
         events = self._emitter.finish(ending, usage(self._turns), int(self.ended_at))
         self._on_end(self)
         return events
+
+
+def _nobody(events: list[Event]) -> None:
+    """Is told, and does not listen."""

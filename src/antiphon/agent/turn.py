@@ -17,6 +17,7 @@ from antiphon.protocol.events import Event
 class Turn:
     def __init__(self, parser: Parser, declared: Declared, emitter: Emitter, summarises: bool = False) -> None:
         self._parser = parser
+        self._parse = parser.feed
         self._declared = declared
         self._emitter = emitter
         self._summarises = summarises
@@ -26,7 +27,7 @@ class Turn:
     def feed(self, chunks: list[Chunk]) -> list[Event]:
         deltas: list[Delta] = []
         for chunk in chunks:
-            deltas += self._parser.feed(chunk)
+            deltas += self._parse(chunk)
             if chunk.finish is not None:
                 self.finish = chunk.finish
             if chunk.counts is not None:
@@ -38,8 +39,11 @@ class Turn:
 
     def end(self) -> list[Event]:
         """What the parser had held back. A call that was cut is left open, and so becomes an incomplete item."""
+        held = self._parser.finish()
+        if not held:
+            return []
         cut = self.finish in ("length", "content_filter")
-        return self._emit([delta for delta in self._parser.finish() if not (cut and isinstance(delta, CallDone))])
+        return self._emit([delta for delta in held if not (cut and isinstance(delta, CallDone))])
 
     def _emit(self, deltas: Iterable[Delta]) -> list[Event]:
         if self._summarises:

@@ -57,7 +57,7 @@ class Emitter:
         out: Out = []
         for delta in deltas:
             if type(delta) is Text and self._text is not None:
-                self._text.take((delta,), 0, out)
+                out += self._text.take((delta,), 0)
             else:
                 self._take(delta, out)
                 self._text = self._open.text if isinstance(self._open, OpenMessage) else None
@@ -67,8 +67,7 @@ class Emitter:
         """Text and nothing else, the token path: the same events as from `feed` at less than half the cost."""
         if self._text is None or self._obfuscates:
             return self.feed(texts)
-        out: Out = []
-        self._text.take(texts, self._number, out)
+        out = self._text.take(texts, self._number)
         self._number += len(out)
         return out
 

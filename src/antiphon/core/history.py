@@ -183,6 +183,8 @@ def _check_pairs(history: History) -> None:
     answered: set[str] = set()
     whole = True
     for index, item in enumerate(history.items):
+        if type(item) is Message:
+            continue
         whole = whole and type(item) is not ItemReference
         if names := _names(item):
             if names[0] in calls:

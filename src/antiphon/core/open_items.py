@@ -47,7 +47,7 @@ class OpenMessage:
     def take(self, delta: Text | Refusal | Citation, out: Out) -> None:
         match delta:
             case Text():
-                self._text(out).take((delta,), 0, out)
+                out += self._text(out).take((delta,), 0)
             case Citation():
                 self._text(out).cite(delta, out)
             case Refusal():

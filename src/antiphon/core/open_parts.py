@@ -23,11 +23,12 @@ class OpenText:
         self._annotations: list[Annotation] = []
         out.append(_added(place, OutputText(text="")))
 
-    def take(self, deltas: Sequence[Text], first: int, out: Out) -> None:
-        """The token path: these events alone are numbered as they are made, from `first` on."""
+    def take(self, deltas: Sequence[Text], number: int) -> Out:
+        """The token path: these events alone are numbered as they are made, from `number` on."""
         item_id, output_index, part = self._place
         pieces = self._pieces
-        for number, delta in enumerate(deltas, first):
+        out: Out = []
+        for delta in deltas:
             text = delta.text
             pieces.append(text)
             event = ev.OutputTextDelta(
@@ -37,6 +38,8 @@ class OpenText:
                 self._logprobs.extend(delta.logprobs)
                 event.logprobs = _without_bytes(delta.logprobs)
             out.append(event)
+            number += 1
+        return out
 
     def cite(self, delta: Citation, out: Out) -> None:
         item_id, output_index, part = self._place

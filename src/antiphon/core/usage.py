@@ -8,6 +8,29 @@ from antiphon.protocol.response import InputTokensDetails, OutputTokensDetails, 
 
 
 def usage(turns: Sequence[Counts]) -> Usage:
+    return _of_one(turns[0]) if len(turns) == 1 else _of_all(turns)
+
+
+def _of_one(turn: Counts) -> Usage:
+    """What the sums come to for most responses."""
+    return Usage(
+        input_tokens=turn.input_tokens,
+        input_tokens_details=InputTokensDetails(
+            cached_tokens=turn.cached_tokens,
+            input_tokens_per_turn=[turn.input_tokens],
+            cached_tokens_per_turn=[turn.cached_tokens],
+        ),
+        output_tokens=turn.output_tokens,
+        output_tokens_details=OutputTokensDetails(
+            reasoning_tokens=turn.reasoning_tokens,
+            output_tokens_per_turn=[turn.output_tokens],
+            tool_output_tokens_per_turn=[0],
+        ),
+        total_tokens=turn.input_tokens + turn.output_tokens,
+    )
+
+
+def _of_all(turns: Sequence[Counts]) -> Usage:
     given = [turn.input_tokens for turn in turns]
     cached = [turn.cached_tokens for turn in turns]
     said = [turn.output_tokens for turn in turns]

@@ -67,11 +67,11 @@ class Metrics:
 
     def response_done(self, status: str, counts: TokenCounts, ttft: float | None, duration: float) -> None:
         """A response came to its end. Both times, in seconds, begin at its creation; None: there was no token."""
-        self._responses[(status,)].add()
+        self._responses[(status,)].value += 1.0
         self._latency.observe(duration)
-        self._prompt.add(counts.input_tokens)
-        self._cached.add(counts.cached_tokens)
-        self._generated.add(counts.output_tokens)
+        self._prompt.value += counts.input_tokens
+        self._cached.value += counts.cached_tokens
+        self._generated.value += counts.output_tokens
         if ttft is not None:
             self._first.observe(ttft)
             if counts.output_tokens > 1:

@@ -22,6 +22,7 @@ from antiphon.protocol.items import (
     FileSearchCall,
     ImageGenerationCall,
     InputItem,
+    InputText,
     ItemReference,
     LocalShellCall,
     McpApprovalRequest,
@@ -29,6 +30,7 @@ from antiphon.protocol.items import (
     McpCall,
     McpListTools,
     Message,
+    OutputText,
     Reasoning,
     WebSearchCall,
 )
@@ -54,8 +56,10 @@ def render_chat(history: History, request: CreateResponse, honours: Honours) -> 
     input_file, input_audio and developer (the role)."""
     declared = offer_tools(request, history)
     chosen = choose(request, declared)
-    walk = _Walk(history, declared, honours, all_turns=request.reasoning.context == "all_turns")
-    messages = walk.messages(request.instructions)
+    messages = _plain(history, request.instructions, honours)
+    if messages is None:
+        walk = _Walk(history, declared, honours, all_turns=request.reasoning.context == "all_turns")
+        messages = walk.messages(request.instructions)
     prompt = ChatPrompt(
         messages=tuple(_headed(messages, VERBOSITY[request.text.verbosity])),
         tools=tuple(chosen.offered.schemas.values()),
@@ -66,8 +70,24 @@ def render_chat(history: History, request: CreateResponse, honours: Honours) -> 
     return Rendered(prompt, chosen.offered)
 
 
-def _headed(messages: Sequence[Json], sentence: str) -> list[Json]:
+def _plain(history: History, instructions: str | None, honours: Honours) -> list[Json] | None:
+    """What the walk would make of a conversation in single texts, as most are, at a fifth of its cost; else None."""
+    messages: list[Json] = [{"role": "system", "content": instructions}] if instructions else []
+    for item in history.items:
+        if type(item) is not Message or len(item.content) != 1:
+            return None
+        part = item.content[0]
+        if type(part) is not InputText and type(part) is not OutputText:
+            return None
+        plain = item.role == "developer" and "developer" not in honours
+        messages.append({"role": "system" if plain else item.role, "content": part.text})
+    return messages
+
+
+def _headed(messages: Sequence[Json], sentence: str) -> Sequence[Json]:
     """Instructions that stand together at the top become one message: many templates take no second one."""
+    if not sentence and messages and not _instructs(messages[0]):
+        return messages
     count = next((n for n, message in enumerate(messages) if not _instructs(message)), len(messages))
     head: list[Json] = []
     for role, run in groupby(messages[:count], key=lambda message: str(message["role"])):

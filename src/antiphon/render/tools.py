@@ -52,6 +52,10 @@ class Offered(Struct, frozen=True):
         return replace(self, offers=offers, schemas={name: self.schemas[name] for name in offers})
 
 
+_NOTHING: Final = Offered()
+_DECLARING: Final = frozenset({AdditionalTools, ToolSearchOutput, McpListTools})
+
+
 class _Declaration(Struct, frozen=True):
     tool: FunctionTool | CustomTool
     namespace: NamespaceTool | None = None
@@ -63,6 +67,8 @@ class _Declaration(Struct, frozen=True):
 
 def offer_tools(request: CreateResponse, history: History) -> Offered:
     """All that is declared; the history's declarations replace earlier ones of the same name."""
+    if not request.tools and _DECLARING.isdisjoint(map(type, history.items)):
+        return _NOTHING
     ignored: dict[str, None] = {}
     declared = _declared(request, ignored)
     for item in history.items:

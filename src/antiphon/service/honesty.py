@@ -90,9 +90,11 @@ def ignored(request: CreateResponse, sent: frozenset[str]) -> list[str]:
 
 def _refuse_format(request: CreateResponse, able: Capabilities, engine: str) -> None:
     wanted = request.text.format
+    if type(wanted) is TextFormat:
+        return
     if isinstance(wanted, StructuralTagFormat) and "structural_tag" not in able.honours:
         raise _unsupported("text.format", engine)
-    if not isinstance(wanted, TextFormat) and "text.format" not in able.honours:
+    if "text.format" not in able.honours:
         raise _unsupported("text.format", engine)
 
 

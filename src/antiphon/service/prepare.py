@@ -15,6 +15,7 @@ from antiphon.engines.base import Capabilities
 from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.base import Parser
 from antiphon.parsers.registry import load_parser
+from antiphon.protocol.codec import Decoded
 from antiphon.protocol.request import CreateResponse
 from antiphon.render.messages import Rendered, render_chat
 from antiphon.render.template import render_text, thinks
@@ -40,7 +41,8 @@ class Prepared(Struct, frozen=True):
     ignored: tuple[str, ...]
 
 
-async def prepare(request: CreateResponse, served: Served, able: Capabilities, room: OutputTokens) -> Prepared:
+async def prepare(decoded: Decoded, served: Served, able: Capabilities, room: OutputTokens) -> Prepared:
+    request = decoded.request
     asked = room.allowed(request.max_output_tokens)
     fit = _Fit(request, served, able)
     rendered, prompt, tokens = await fit.fitted(asked)
@@ -52,7 +54,7 @@ async def prepare(request: CreateResponse, served: Served, able: Capabilities, r
     work = Work(
         model=served.model,
         prompt=prompt,
-        sampling=sampling(request, _least(asked, left)),
+        sampling=sampling(request, decoded.sent, _least(asked, left)),
         constraint=constraint(request),
         effort=request.reasoning.effort,
         cache_key=request.prompt_cache_key,
@@ -69,7 +71,7 @@ class _Fit:
         self._request = request
         self._served = served
         self._able = able
-        self._now = datetime.now()
+        self._now: datetime | None = None  # one moment for all that is rendered
 
     async def fitted(self, asked: int | None) -> tuple[Rendered, Prompt, int | None]:
         """And its tokens, if they had to be counted."""
@@ -105,6 +107,7 @@ class _Fit:
         rendered = render_chat(history, self._request, self._able.honours)
         if self._able.template is None:
             return rendered, rendered.prompt
+        self._now = self._now or datetime.now()
         return rendered, render_text(self._able.template, rendered.prompt, self._now)
 
     async def _count(self, prompt: Prompt) -> int:
@@ -127,8 +130,10 @@ def _reserve(asked: int | None, context: int) -> int:
     return min(asked or context // 4, context // 2)
 
 
-def _least(*bounds: int | None) -> int | None:
-    return min([bound for bound in bounds if bound is not None], default=None)
+def _least(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 def _parser_name(request: CreateResponse, able: Capabilities) -> str:

@@ -45,7 +45,7 @@ class Responses:
         served = self._models.find(request.model)
         able = await served.capabilities()
         refuse_unhonoured(request, sent, able, served.engine.name)
-        prepared = await prepare(request, served, able, self._room)
+        prepared = await prepare(decoded, served, able, self._room)
         response = opening(request, sent, new_id("resp"), served.name, int(time()))
         plan = Plan(
             engine=served.engine,

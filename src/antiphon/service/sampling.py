@@ -2,12 +2,21 @@
 
 from antiphon.core.prompt import Constraint, JsonObject, JsonSchema, Sampling
 from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat
+from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat, TextFormat
 
+# The fields of a request that any of this is made from, beside max_output_tokens.
+_SAMPLED = frozenset({
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "stop",
+    "include_stop_str_in_output", "seed", "ignore_eos", "skip_special_tokens", "n", "best_of", "length_penalty",
+    "logprobs", "top_logprobs", "include", "num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size",
+})  # fmt: skip
 LOGPROBS = "message.output_text.logprobs"
 
 
-def sampling(request: CreateResponse, max_tokens: int | None) -> Sampling:
+def sampling(request: CreateResponse, sent: frozenset[str], max_tokens: int | None) -> Sampling:
+    """`sent` are the names of the fields that the client sent."""
+    if _SAMPLED.isdisjoint(sent):
+        return Sampling(max_tokens=max_tokens)
     greedy = request.top_p == 0
     return Sampling(
         max_tokens=max_tokens,
@@ -38,7 +47,10 @@ def wants_logprobs(request: CreateResponse) -> bool:
 
 
 def constraint(request: CreateResponse) -> Constraint | None:
-    match request.text.format:
+    form = request.text.format
+    if type(form) is TextFormat:
+        return None
+    match form:
         case JsonObjectFormat():
             return JsonObject()
         case JsonSchemaFormat(schema=schema, name=name, strict=strict):

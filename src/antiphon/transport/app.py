@@ -52,7 +52,6 @@ class App:
         self._metrics.request_done(_NOWHERE, status, 0.0)
 
     async def _answer(self, request: Request) -> None:
-        began = perf_counter()
         label = _NOWHERE
         try:
             self.guard.check(request)
@@ -73,7 +72,7 @@ class App:
             _log.exception("A request failed.", extra={"request_id": request.id, "route": label})
             await _refuse(request, problems.as_client_error(exc, request.id))
         finally:
-            self._metrics.request_done(label, request.status, perf_counter() - began)
+            self._metrics.request_done(label, request.status, perf_counter() - request.began)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """For servers that are not ours; ours opens and closes by itself, so that start-up errors stay sentences."""

@@ -221,6 +221,7 @@ def _reply(error: AntiphonError) -> bytes:
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
         (b"x-request-id", new_id("req").encode()),
+        (b"openai-processing-ms", b"0"),
     ]
     lines = [b"HTTP/1.1 %d %b" % (error.status, HTTPStatus(error.status).phrase.encode())]
     lines += [b"%b: %b" % header for header in headers]

@@ -5,6 +5,7 @@ no framework objects. The clocks on what a client sends and reads are the server
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from time import perf_counter
 from typing import Any
 
 from msgspec import Struct
@@ -34,12 +35,14 @@ class Request:
     """One request and the one reply to it."""
 
     __slots__ = (
-        "headers", "id", "method", "params", "path", "receive", "repeats", "reply_headers", "scope", "send", "status",
+        "began", "headers", "id", "method", "params", "path", "receive", "repeats", "reply_headers", "scope", "send",
+        "status",
     )  # fmt: skip
 
     params: dict[str, str]  # what fills the names in the path; only where it has any
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.began = perf_counter()
         raw: list[Header] = scope["headers"]
         self.scope = scope
         self.receive = receive
@@ -87,7 +90,9 @@ class Request:
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
         """Begin a reply that `write` goes on with and `end` ends."""
         self.status = status
-        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.reply_headers]})
+        took = b"%d" % ((perf_counter() - self.began) * 1000)
+        whole = [*headers, *self.reply_headers, (b"openai-processing-ms", took)]
+        await self.send({"type": "http.response.start", "status": status, "headers": whole})
 
     async def write(self, piece: bytes) -> None:
         """Waits while the client has too much unread; a client that stays so is hung up on by the server."""

@@ -6,14 +6,13 @@ not pay for it. A client that does not read is hung up on by the server, and so 
 """
 
 import asyncio
-from collections.abc import Awaitable
 from types import TracebackType
 from typing import Self
 
 from antiphon.agent.run import Run
-from antiphon.protocol.events import Event
 from antiphon.transport.http import ClientGone, Request
-from antiphon.transport.sse import DONE, frames, keepalive
+from antiphon.transport.outlet import Outlet
+from antiphon.transport.sse import keepalive
 
 _MOMENT = 0.05  # seconds
 _LOOKS = 4  # in the time that silence may last; so it is broken at most a quarter of that too late
@@ -25,18 +24,9 @@ class Listener:
         self._send = request.send
         self._run = run
         self._pause = ping_interval / _LOOKS or None  # 0: no keep-alives
-        self._last: Event | None = None  # that was told; nothing may come before the first
+        self.outlet: Outlet | None = None  # of a stream, once it has begun; nothing is sent before its first event
         self._gone = False
         self._watch: asyncio.Task[None] | None = None
-
-    def tell(self, events: list[Event]) -> Awaitable[None]:
-        """The token path: no coroutine of ours around the server's, and no look at the clock."""
-        body = frames(events)
-        if self._run.ended_at is None:
-            self._last = events[-1]
-            return self._send({"type": "http.response.body", "body": body, "more_body": True})
-        self._last = None
-        return self._send({"type": "http.response.body", "body": body + DONE})
 
     async def __aenter__(self) -> Self:
         task = asyncio.current_task()
@@ -59,16 +49,15 @@ class Listener:
         self._watch = asyncio.get_running_loop().create_task(self._attend())
 
     async def _attend(self) -> None:
-        heard, looks = self._last, 0
+        heard, looks = None, 0
         while not await self._has_left():
-            last = self._last
+            last = None if self.outlet is None else self.outlet.last
             looks = looks + 1 if last is heard and self._run.waits else 0
             heard = last
             if looks >= _LOOKS and last is not None:
                 looks = 0
-                await self._send(
-                    {"type": "http.response.body", "body": keepalive(last.sequence_number), "more_body": True}
-                )
+                body = keepalive(last.sequence_number)
+                await self._send({"type": "http.response.body", "body": body, "more_body": True})
         self._gone = True
         self._driver.cancel()
 

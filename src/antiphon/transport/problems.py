@@ -1,4 +1,5 @@
-"""The one table from an error to what a client sees of it: HTTP body and headers, SSE event.
+"""The one table from an error to what a client sees of it: HTTP body and headers. Inside of a stream the
+emitter tells it as an event.
 
 An unknown exception becomes a neutral sentence; what it says of itself goes to the log alone.
 """
@@ -9,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError, Internal, MethodNotAllowed, NotAuthenticated, UpgradeRequired
-from antiphon.protocol.events import Error, ErrorBody
+from antiphon.protocol.events import ErrorBody
 from antiphon.transport.http import Header
 
 NEUTRAL = "The server had an error while processing your request. Give its operator the request id {}."
@@ -29,18 +30,6 @@ def as_client_error(exc: BaseException, request_id: str) -> AntiphonError:
 
 def body(error: AntiphonError) -> bytes:
     return _encode(Problem(error=_error_body(error)))
-
-
-def event(error: AntiphonError, sequence_number: int) -> Error:
-    """For a stream that breaks outside of a run; nested and flat, see protocol/events.py."""
-    return Error(
-        sequence_number=sequence_number,
-        code=error.code,
-        message=error.message,
-        param=error.param,
-        error=_error_body(error),
-        retry_after=msgspec.UNSET if error.retry_after is None else error.retry_after,
-    )
 
 
 def headers(error: AntiphonError) -> list[Header]:

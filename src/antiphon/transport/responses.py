@@ -3,14 +3,13 @@
 Both drive the same Run; a client that goes away ends it.
 """
 
-from time import perf_counter
-
 from antiphon.limits import Limits
 from antiphon.protocol.codec import decode_create, encode
 from antiphon.service.responses import Responses
 from antiphon.transport import sse
 from antiphon.transport.http import Header, Request
 from antiphon.transport.listener import Listener
+from antiphon.transport.outlet import open_outlet
 
 
 class ResponsesEndpoint:
@@ -20,26 +19,24 @@ class ResponsesEndpoint:
         self._ping_interval = ping_interval
 
     async def create(self, request: Request) -> None:
-        began = perf_counter()
         decoded = decode_create(await request.read_body(self._limits), self._limits)
         accepted = await self._service.create(decoded)
-        run, headers = accepted.run, _headers(began, accepted.ignored)
+        run, headers = accepted.run, _ignored(accepted.ignored)
         try:
             async with Listener(request, run, self._ping_interval) as listener:
                 if decoded.request.stream:
                     await request.begin(200, sse.HEADERS + headers)
-                    await run.drive(listener.tell)
+                    listener.outlet = outlet = open_outlet(request.send)
+                    await run.drive(outlet.tell)
+                    await outlet.end()
                 else:
                     await request.reply(200, encode(await run.result()), headers)
         finally:
             run.cancel()
 
 
-def _headers(began: float, ignored: list[str]) -> list[Header]:
-    headers = [(b"openai-processing-ms", b"%d" % ((perf_counter() - began) * 1000))]
-    if ignored:
-        headers.append((b"x-antiphon-ignored", ", ".join(map(_printable, ignored)).encode("ascii")))
-    return headers
+def _ignored(names: list[str]) -> list[Header]:
+    return [(b"x-antiphon-ignored", ", ".join(map(_printable, names)).encode("ascii"))] if names else []
 
 
 def _printable(name: str) -> str:

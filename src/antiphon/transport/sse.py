@@ -3,6 +3,8 @@
 Never `id:`, `retry:` or an event without data: SDKs break on them.
 """
 
+from itertools import groupby
+
 import msgspec
 
 from antiphon.protocol.events import Event, Keepalive
@@ -29,14 +31,14 @@ _beginnings = _Beginnings()
 
 
 def frames(events: list[Event]) -> bytes:
-    """Events of one kind are encoded in one go, since each call of the encoder costs more than a token's event."""
+    """Events of one kind are encoded in one go: each call of the encoder costs more than a token's event."""
     kind = type(events[0])
-    if len(events) == 1:  # as it mostly is when a model's tokens come one by one
-        return _beginnings[kind] + _lines(events) + b"\n"
+    beginning = _beginnings[kind]
+    if len(events) == 1:
+        return beginning + _lines(events) + b"\n"
     if {*map(type, events)} == {kind}:
-        beginning = _beginnings[kind]
         return beginning + _lines(events)[:-1].replace(b"\n", b"\n\n" + beginning) + b"\n\n"
-    return b"".join([_beginnings[type(event)] + _lines([event]) + b"\n" for event in events])
+    return b"".join([frames([*alike]) for _, alike in groupby(events, type)])
 
 
 def keepalive(last: int) -> bytes:
