@@ -35,6 +35,7 @@ def test_a_terminal_gets_a_bar_that_is_drawn_anew_and_ends_its_line_once(monkeyp
 
 
 @pytest.mark.usefixtures("at_once")
+@pytest.mark.shows("I.4", "I.5")
 def test_elsewhere_it_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr("sys.stderr", screen)

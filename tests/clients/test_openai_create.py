@@ -16,6 +16,7 @@ def _checked(response: Response) -> Response:
     return response
 
 
+@pytest.mark.shows("A.1", "A7.1", "C.12", "I.10")
 def test_create_answers_the_last_user_text(client: OpenAI) -> None:
     response = _checked(client.responses.create(model="any-name", input="hello there"))
     assert response.output_text == "You said: hello there"
@@ -27,6 +28,7 @@ def test_create_answers_the_last_user_text(client: OpenAI) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.shows("I.10")
 async def test_the_async_client_gets_the_same_answer(async_client: AsyncOpenAI) -> None:
     response = _checked(await async_client.responses.create(model="fake", input="hello there"))
     assert response.output_text == "You said: hello there"
@@ -57,17 +59,20 @@ def test_the_fields_of_the_request_are_echoed(client: OpenAI) -> None:
     assert response.text.verbosity == "low"
 
 
+@pytest.mark.shows("A.33", "I.10")
 def test_parse_gives_an_instance_of_the_model_class(client: OpenAI) -> None:
     response = client.responses.parse(model="fake", input="Where?", text_format=Place)
     assert isinstance(response.output_parsed, Place)
 
 
 @pytest.mark.anyio
+@pytest.mark.shows("I.10")
 async def test_the_async_client_parses(async_client: AsyncOpenAI) -> None:
     response = await async_client.responses.parse(model="fake", input="Where?", text_format=Place)
     assert isinstance(response.output_parsed, Place)
 
 
+@pytest.mark.shows("A.44")
 def test_a_function_is_called_and_its_output_is_answered(client: OpenAI) -> None:
     input_: Any = [{"role": "user", "content": "weather?"}]
     first = _checked(client.responses.create(model="fake", input=input_, tools=[WEATHER]))
@@ -84,6 +89,7 @@ def test_a_function_is_called_and_its_output_is_answered(client: OpenAI) -> None
     assert "sunny" in second.output_text
 
 
+@pytest.mark.shows("A.61", "D.14")
 def test_a_custom_tool_is_called_with_freeform_input(client: OpenAI) -> None:
     response = _checked(client.responses.create(model="fake", input="rows?", tools=[SQL]))
     (call,) = [item for item in response.output if isinstance(item, ResponseCustomToolCall)]
@@ -103,6 +109,7 @@ def test_a_named_tool_is_the_one_that_is_called(client: OpenAI) -> None:
     assert [item.name for item in response.output if item.type == "function_call"] == ["other"]
 
 
+@pytest.mark.shows("A7.4")
 def test_effort_makes_it_think_first(client: OpenAI) -> None:
     response = _checked(client.responses.create(model="fake", input="hi", reasoning={"effort": "low"}))
     assert [item.type for item in response.output] == ["reasoning", "message"]
@@ -121,6 +128,7 @@ def test_a_summary_is_given_when_asked_for(client: OpenAI) -> None:
     assert thought.summary[0].text
 
 
+@pytest.mark.shows("A.63", "A4.4")
 def test_logprobs_come_when_included(client: OpenAI) -> None:
     response = _checked(
         client.responses.create(model="fake", input="hi", include=["message.output_text.logprobs"], top_logprobs=2)
@@ -141,12 +149,14 @@ def test_an_answer_cut_by_max_output_tokens_is_incomplete(client: OpenAI) -> Non
     assert response.usage.output_tokens == 1
 
 
+@pytest.mark.shows("G.5")
 def test_models_are_listed_and_retrieved(client: OpenAI) -> None:
     listed = list(client.models.list())
     assert listed
     assert client.models.retrieve(listed[0].id).object == "model"
 
 
+@pytest.mark.shows("A.18", "H2.3")
 def test_headers_tell_the_request_id_and_what_was_ignored(client: OpenAI) -> None:
     raw = client.responses.with_raw_response.create(
         model="fake", input="hi", extra_body={"tempratur": 1, "access_programs": {"cyber": "standard"}}

@@ -36,6 +36,7 @@ def _checked(response: Response) -> Response:
     return response
 
 
+@pytest.mark.shows("C.1", "I.10")
 def test_create_answers(small: OpenAI, model: str, limits: dict[str, Any]) -> None:
     response = _checked(small.responses.create(model=model, input="Say hello.", **limits))
     assert response.output_text
@@ -44,6 +45,7 @@ def test_create_answers(small: OpenAI, model: str, limits: dict[str, Any]) -> No
 
 
 @pytest.mark.anyio
+@pytest.mark.shows("I.10")
 async def test_the_async_client_streams(embedded: Live, model: str, limits: dict[str, Any]) -> None:
     async with (
         AsyncOpenAI(base_url=embedded.v1, api_key="unused", max_retries=0, timeout=120) as client,
@@ -69,11 +71,13 @@ def test_the_stream_helper_gives_the_final_response(small: OpenAI, model: str) -
     assert isinstance(final.output_parsed, Person)
 
 
+@pytest.mark.shows("A.33")
 def test_parse_gives_an_instance_of_the_model_class(small: OpenAI, model: str) -> None:
     response = small.responses.parse(model=model, input="Who?", text_format=Person, temperature=0)
     assert isinstance(response.output_parsed, Person)
 
 
+@pytest.mark.shows("A.34")
 def test_json_object_gives_an_object(small: OpenAI, model: str) -> None:
     response = _checked(
         small.responses.create(
@@ -90,6 +94,7 @@ def test_json_object_gives_an_object(small: OpenAI, model: str) -> None:
         assert response.output_text.lstrip().startswith("{")
 
 
+@pytest.mark.shows("A.63", "A4.4")
 def test_logprobs_spell_the_text(small: OpenAI, model: str, limits: dict[str, Any]) -> None:
     response = _checked(
         small.responses.create(
@@ -103,6 +108,7 @@ def test_logprobs_spell_the_text(small: OpenAI, model: str, limits: dict[str, An
     assert all(len(each.top_logprobs) == 3 for each in part.logprobs)
 
 
+@pytest.mark.shows("A.30")
 def test_an_answer_cut_by_max_output_tokens_is_incomplete(small: OpenAI, model: str) -> None:
     response = _checked(small.responses.create(model=model, input="Tell a long story.", max_output_tokens=3))
     assert response.status == "incomplete"
@@ -110,6 +116,7 @@ def test_an_answer_cut_by_max_output_tokens_is_incomplete(small: OpenAI, model: 
     assert response.usage.output_tokens == 3
 
 
+@pytest.mark.shows("A3.7", "C.11")
 def test_a_seed_makes_sampling_repeatable(small: OpenAI, model: str) -> None:
     said = {
         small.responses.create(
@@ -120,12 +127,14 @@ def test_a_seed_makes_sampling_repeatable(small: OpenAI, model: str) -> None:
     assert len(said) == 1
 
 
+@pytest.mark.shows("H.16")
 def test_an_unknown_model_is_not_found(small: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as raised:
         small.responses.create(model="no-such-model", input="hi")
     assert raised.value.code == "model_not_found"
 
 
+@pytest.mark.shows("C.22")
 def test_tools_are_refused_by_name(small: OpenAI, model: str) -> None:
     tool: Any = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": False}
     with pytest.raises(openai.BadRequestError) as raised:
@@ -134,12 +143,14 @@ def test_tools_are_refused_by_name(small: OpenAI, model: str) -> None:
     assert raised.value.code == "unsupported_parameter"
 
 
+@pytest.mark.shows("A.27")
 def test_a_prompt_beyond_the_context_is_refused_before_it_runs(small: OpenAI, model: str) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         small.responses.create(model=model, input="word " * 600)
     assert raised.value.code == "context_length_exceeded"
 
 
+@pytest.mark.shows("A.28")
 def test_truncation_auto_drops_the_oldest_items(small: OpenAI, model: str, limits: dict[str, Any]) -> None:
     old: Any = [{"role": "user", "content": "word " * 400}, {"role": "user", "content": "word " * 200}]
     asked: Any = {"role": "user", "content": "Say hello."}
@@ -148,6 +159,7 @@ def test_truncation_auto_drops_the_oldest_items(small: OpenAI, model: str, limit
     assert 200 < response.usage.input_tokens < 400
 
 
+@pytest.mark.shows("A7.2", "C.9")
 def test_a_second_turn_finds_its_prefix_in_the_cache(small: OpenAI, model: str, limits: dict[str, Any]) -> None:
     first: Any = {"role": "user", "content": "Remember these words: " + "apple pear plum " * 30}
     answer = small.responses.create(model=model, input=[first], **limits)

@@ -36,6 +36,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 @pytest.mark.parametrize("name", BAD)
+@pytest.mark.shows("A.65", "H.14")
 def test_a_bad_field_is_a_bad_request_that_names_it(client: OpenAI, name: str, stream: bool) -> None:
     fields, param = BAD[name]
     with pytest.raises(openai.BadRequestError) as raised:
@@ -52,6 +53,7 @@ def test_an_unknown_path_is_not_found(client: OpenAI) -> None:
     assert raised.value.type == "not_found_error"
 
 
+@pytest.mark.shows("H.1")
 def test_a_wrong_key_is_an_authentication_error(guarded: Live) -> None:
     with (
         OpenAI(base_url=guarded.v1, api_key="wrong", max_retries=0) as client,

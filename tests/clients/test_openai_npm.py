@@ -74,6 +74,7 @@ def small_task(embedded: Live, node_folder: Path) -> Task:
     return run
 
 
+@pytest.mark.shows("I.11")
 def test_create_answers(task: Task) -> None:
     told = task("create")
     check_response({key: value for key, value in told["response"].items() if key != "output_text"})
@@ -81,6 +82,7 @@ def test_create_answers(task: Task) -> None:
     assert told["requestId"].startswith("req_")
 
 
+@pytest.mark.shows("I.11")
 def test_every_event_of_a_stream_is_valid(task: Task) -> None:
     events = task("stream")["events"]
     for event in events:
@@ -88,6 +90,7 @@ def test_every_event_of_a_stream_is_valid(task: Task) -> None:
     assert accumulate(events).output_text == "You said: hi"
 
 
+@pytest.mark.shows("A.57", "I.11")
 def test_the_stream_helper_accumulates_the_final_response(task: Task) -> None:
     told = task("helper")
     assert told["types"][0] == "response.created"
@@ -106,6 +109,7 @@ def test_the_stream_helper_takes_reasoning_and_summaries(task: Task) -> None:
     assert [item["type"] for item in told["final"]["output"]] == ["reasoning", "message"]
 
 
+@pytest.mark.shows("I.11")
 def test_parse_gives_an_instance_of_the_schema(task: Task) -> None:
     told = task("parse")
     assert told["status"] == "completed"

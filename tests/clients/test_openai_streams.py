@@ -38,6 +38,7 @@ def _checked(events: Iterable[BaseModel]) -> Response:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.shows("A.2", "A.23", "A.55", "A.56", "I.10")
 def test_every_event_of_a_stream_is_valid_and_folds_to_its_end(client: OpenAI, name: str) -> None:
     with client.responses.create(model="fake", input="hi", stream=True, **REQUESTS[name]) as stream:
         events = list(stream)
@@ -48,6 +49,7 @@ def test_every_event_of_a_stream_is_valid_and_folds_to_its_end(client: OpenAI, n
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.shows("I.10")
 async def test_the_async_client_gets_the_same_events(async_client: AsyncOpenAI, name: str) -> None:
     async with await async_client.responses.create(model="fake", input="hi", stream=True, **REQUESTS[name]) as stream:
         events = [event async for event in stream]
@@ -55,6 +57,7 @@ async def test_the_async_client_gets_the_same_events(async_client: AsyncOpenAI, 
 
 
 @pytest.mark.parametrize("name", [name for name in REQUESTS if name != "cut"])
+@pytest.mark.shows("A.57", "I.10")
 def test_the_stream_helper_gives_the_final_response(client: OpenAI, name: str) -> None:
     with client.responses.stream(model="fake", input="hi", **REQUESTS[name]) as stream:
         types = [event.type for event in stream]
@@ -65,6 +68,7 @@ def test_the_stream_helper_gives_the_final_response(client: OpenAI, name: str) -
 
 
 @pytest.mark.anyio
+@pytest.mark.shows("I.10")
 async def test_the_async_stream_helper_gives_the_final_response(async_client: AsyncOpenAI) -> None:
     async with async_client.responses.stream(model="fake", input="hi") as stream:
         said = [event.delta async for event in stream if event.type == "response.output_text.delta"]
@@ -73,6 +77,7 @@ async def test_the_async_stream_helper_gives_the_final_response(async_client: As
     assert "".join(said) == final.output_text == "You said: hi"
 
 
+@pytest.mark.shows("I.10")
 def test_the_stream_helper_parses_into_a_model_class(client: OpenAI) -> None:
     with client.responses.stream(model="fake", input="Where?", text_format=Place) as stream:
         final = stream.get_final_response()
@@ -104,6 +109,7 @@ def _without_ids(response: Response) -> dict[str, Any]:
     return fields
 
 
+@pytest.mark.shows("A.46", "H1.6")
 def test_keepalives_disturb_neither_the_stream_nor_its_helper(pausing: Live) -> None:
     with OpenAI(base_url=pausing.v1, api_key="unused", max_retries=0, timeout=30) as client:
         with client.responses.create(model="fake", input="hi", stream=True) as stream:
@@ -115,6 +121,7 @@ def test_keepalives_disturb_neither_the_stream_nor_its_helper(pausing: Live) -> 
     assert final.output_text == "You said: hi"
 
 
+@pytest.mark.shows("H.18")
 def test_a_stream_has_the_headers_of_a_stream(client: OpenAI) -> None:
     raw = client.responses.with_raw_response.create(model="fake", input="hi", stream=True)
     assert raw.headers["content-type"].startswith("text/event-stream")

@@ -62,6 +62,7 @@ def test_there_are_recordings_and_all_that_waits_is_among_them() -> None:
 
 
 @pytest.mark.parametrize("name", SERVED)
+@pytest.mark.shows("I.12")
 def test_a_recorded_body_is_answered_as_json(fake: Live, name: str) -> None:
     status, answer = fake.post({**BODIES[name], "stream": False})
     assert status == 200, answer
@@ -71,6 +72,7 @@ def test_a_recorded_body_is_answered_as_json(fake: Live, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVED)
+@pytest.mark.shows("I.12")
 def test_a_recorded_body_is_answered_as_a_stream(fake: Live, name: str) -> None:
     status, answer = fake.post({**BODIES[name], "stream": True})
     assert status == 200, answer

@@ -42,6 +42,7 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 @pytest.mark.parametrize("leaving", ["close", "reset", "half-close"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "json"])
+@pytest.mark.shows("A.54")
 async def test_work_ends_when_its_client_is_gone(slow: Live, stream: bool, leaving: str) -> None:
     reader, writer = await _connect(slow, request(body(stream=stream)))
     await _until_running(slow, 1, 5.0)
@@ -85,6 +86,7 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_is_forgotten(serve
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/resp", b"POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: "])
+@pytest.mark.shows("H6.3")
 async def test_headers_that_never_end_are_cut_off(hasty: Live, sent: bytes) -> None:
     reader, writer = await _connect(hasty, sent)
     async with asyncio.timeout(5):
@@ -92,6 +94,7 @@ async def test_headers_that_never_end_are_cut_off(hasty: Live, sent: bytes) -> N
     writer.close()
 
 
+@pytest.mark.shows("H6.3")
 async def test_headers_that_drip_are_cut_off(hasty: Live) -> None:
     reader, writer = await _connect(hasty, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n")
 

@@ -64,6 +64,7 @@ def _events(answer: Answer) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("what", DEATHS)
+@pytest.mark.shows("C.28", "H.15")
 async def test_a_reply_in_json_is_a_typed_error(faulty: Live, what: str) -> None:
     status, code = DEATHS[what]
     answer = await _asked(faulty, what, stream=False)
@@ -74,6 +75,7 @@ async def test_a_reply_in_json_is_a_typed_error(faulty: Live, what: str) -> None
 
 
 @pytest.mark.parametrize("what", DEATHS)
+@pytest.mark.shows("A.29", "A.48", "A.55", "C.28")
 async def test_a_stream_says_so_and_ends_with_failed(faulty: Live, what: str) -> None:
     _, code = DEATHS[what]
     events = _events(await _asked(faulty, what, stream=True))
@@ -90,6 +92,7 @@ async def test_a_stream_says_so_and_ends_with_failed(faulty: Live, what: str) ->
     assert accumulate(events).status == "failed"
 
 
+@pytest.mark.shows("H.19", "H2.6", "H2.7")
 async def test_a_busy_engine_says_when_to_come_back(faulty: Live) -> None:
     answer = await _asked(faulty, "has no room", stream=False)
     assert answer.headers["retry-after"] == "7"
@@ -98,6 +101,7 @@ async def test_a_busy_engine_says_when_to_come_back(faulty: Live) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+@pytest.mark.shows("D.19")
 async def test_a_call_of_what_nobody_declared_is_never_passed_on(faulty: Live, stream: bool) -> None:
     answer = await _asked(faulty, "calls what nobody declared", stream=stream)
     assert b"rm_rf" not in answer.body
@@ -114,6 +118,7 @@ async def test_text_that_looks_like_an_event_stays_text(faulty: Live) -> None:
 
 @pytest.mark.parametrize("what", ["is silent", "falls silent"])
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+@pytest.mark.shows("A.54")
 async def test_work_of_a_silent_engine_ends_when_its_client_is_gone(silent: Live, what: str, stream: bool) -> None:
     async with asyncio.timeout(10):
         _, writer = await asyncio.open_connection("127.0.0.1", silent.port)
@@ -126,6 +131,7 @@ async def test_work_of_a_silent_engine_ends_when_its_client_is_gone(silent: Live
 
 
 @pytest.mark.parametrize("what", ["is silent", "falls silent"])
+@pytest.mark.shows("A.46", "A.47")
 async def test_silence_is_broken_by_keepalives_that_repeat_the_last_number(silent: Live, what: str) -> None:
     async with asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", silent.port)
@@ -140,6 +146,7 @@ async def test_silence_is_broken_by_keepalives_that_repeat_the_last_number(silen
         writer.close()
 
 
+@pytest.mark.shows("H.10")
 async def test_a_server_that_is_told_to_stop_ends_its_streams_properly() -> None:
     with serving("--engine", "fake", "--fake-script", SCRIPT, "--shutdown-grace", "0.5") as live:
         asking = asyncio.create_task(_asked(live, "falls silent", stream=True))

@@ -43,6 +43,7 @@ NOT_JSON = {
 
 
 @pytest.mark.parametrize("name", NOT_JSON)
+@pytest.mark.shows("H6.4")
 async def test_what_is_not_json_is_refused(server: Live, name: str) -> None:
     await refused(server.port, request(NOT_JSON[name]), 400)
 
@@ -63,12 +64,14 @@ async def test_a_body_that_is_no_object_is_refused(server: Live, sent: bytes) ->
         '{"model":"fake","input":[{"type":"message","role":"user","content":',
     ],
 )
+@pytest.mark.shows("H6.4")
 async def test_deep_json_is_refused_wherever_it_is(server: Live, before: str, depth: int) -> None:
     closing = "".join({"{": "}", "[": "]"}[each] for each in reversed(before) if each in "{[")
     await refused(server.port, request(before.encode() + _nested(depth) + closing.encode()), 400)
 
 
 @pytest.mark.parametrize("size", [21 * MIB, 50 * MIB])
+@pytest.mark.shows("H6.2")
 async def test_a_body_beyond_the_limit_is_refused_by_its_announced_length(server: Live, size: int) -> None:
     sent = request(b"", headers=[("Content-Length", str(size))])
     answer = await exchange(server.port, sent + b'{"input":"')
@@ -76,6 +79,7 @@ async def test_a_body_beyond_the_limit_is_refused_by_its_announced_length(server
     answer.error()
 
 
+@pytest.mark.shows("H6.2")
 async def test_fifty_megabytes_in_chunks_are_refused_at_the_limit(server: Live) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield request(b"", headers=[("Content-Length", ""), ("Transfer-Encoding", "chunked")])
@@ -122,6 +126,7 @@ async def test_too_much_of_anything_is_refused_by_name(server: Live, fields: dic
     ],
     ids=["items", "tools", "metadata", "empty lists"],
 )
+@pytest.mark.shows("H6.4")
 async def test_a_flood_of_small_things_is_refused_before_it_is_decoded(server: Live, fields: dict[str, Any]) -> None:
     await refused(server.port, request(body(**fields)), 400, 413)
 
@@ -178,6 +183,7 @@ async def test_of_two_equal_keys_the_last_wins(server: Live) -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "x-gzip"])
+@pytest.mark.shows("H6.5")
 async def test_a_compressed_body_is_refused(server: Live, coding: str) -> None:
     bomb = gzip.compress(b" " * MIB + body())
     await refused(server.port, request(bomb, headers=[("Content-Encoding", coding)]), 415)
@@ -187,6 +193,7 @@ async def test_a_compressed_body_is_refused(server: Live, coding: str) -> None:
     "kind",
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", ""],
 )
+@pytest.mark.shows("H6.5")
 async def test_only_json_is_taken(server: Live, kind: str) -> None:
     await refused(server.port, request(body(), headers=[("Content-Type", kind)]), 415)
 

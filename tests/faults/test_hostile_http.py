@@ -20,6 +20,7 @@ def _get(path: str, *lines: str) -> bytes:
 
 
 @pytest.mark.parametrize("host", EVIL_HOSTS)
+@pytest.mark.shows("H.13")
 async def test_a_host_that_is_not_ours_is_refused(server: Live, host: str) -> None:
     for path in ("/v1/models", "/health"):
         await refused(server.port, _get(path, f"Host: {host}"), 400, 403, 421)
@@ -50,6 +51,7 @@ async def test_a_host_of_this_machine_is_served(server: Live, host: str) -> None
 @pytest.mark.parametrize(
     "origin", ["http://evil.com", "null", "http://127.0.0.1.evil.com", "https://localhost.evil.com"]
 )
+@pytest.mark.shows("H.13")
 async def test_a_foreign_origin_is_refused_and_gets_no_permission(server: Live, origin: str) -> None:
     answer = await exchange(server.port, request(body(), headers=[("Origin", origin)]))
     assert answer.status == 403, answer
@@ -74,6 +76,7 @@ async def test_a_preflight_gets_no_permission(server: Live) -> None:
     ],
     ids=["100 KiB", "8 MiB", "100,000 of them", "cookies"],
 )
+@pytest.mark.shows("H6.3")
 async def test_a_header_block_beyond_the_limit_is_refused(server: Live, lines: list[str]) -> None:
     await refused(server.port, _get("/v1/models", "Host: 127.0.0.1", *lines), 400, 431)
 
@@ -152,6 +155,7 @@ async def test_without_the_key_nothing_but_the_public_paths_answers(guarded: Liv
     assert answer.error()["code"] == "invalid_api_key"
 
 
+@pytest.mark.shows("H.1")
 async def test_every_documented_route_but_the_public_ones_needs_the_key(guarded: Live) -> None:
     described = await exchange(guarded.port, _get("/openapi.json", "Host: 127.0.0.1", f"Authorization: Bearer {KEY}"))
     routes = [(method, path) for path, methods in json.loads(described.body)["paths"].items() for method in methods]

@@ -22,12 +22,14 @@ def _with(field: str, literal: str) -> bytes:
 
 @pytest.mark.parametrize("literal", ["-2", *TOO_LARGE, *NOT_NUMBERS, "1.5"])
 @pytest.mark.parametrize("field", INTEGERS)
+@pytest.mark.shows("H6.7")
 async def test_an_integer_out_of_bounds_is_refused_by_name(server: Live, field: str, literal: str) -> None:
     await refused(server.port, _with(field, literal), 400, param=field)
 
 
 @pytest.mark.parametrize("literal", ["-3", "1e6", *TOO_LARGE, *NOT_NUMBERS])
 @pytest.mark.parametrize("field", FLOATS)
+@pytest.mark.shows("H6.7")
 async def test_a_number_out_of_bounds_is_refused_by_name(server: Live, field: str, literal: str) -> None:
     if (field, literal) == ("repetition_penalty", "1e6"):
         pytest.skip("has no upper bound")

@@ -82,6 +82,7 @@ def _as_tool(schema: Any) -> bytes:
 
 
 @pytest.mark.parametrize("name", BAD)
+@pytest.mark.shows("H6.6")
 async def test_a_bad_format_is_refused_by_name(server: Live, name: str) -> None:
     await refused(server.port, _as_format(BAD[name]), 400, param="text.format.schema")
     assert (await exchange(server.port, _as_format(FINE))).status == 200

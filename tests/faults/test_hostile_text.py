@@ -38,6 +38,7 @@ PLACES = {
 
 @pytest.mark.parametrize("escape", SURROGATES)
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.shows("H6.8")
 async def test_a_lone_surrogate_is_refused_wherever_it_is(server: Live, place: str, escape: str) -> None:
     await refused(server.port, request(_escaped(PLACES[place], escape)), 400)
 
@@ -51,10 +52,12 @@ async def test_a_lone_surrogate_is_refused_wherever_it_is(server: Live, place: s
         ("tool name", "tools[0].name"),
     ],
 )
+@pytest.mark.shows("H6.8")
 async def test_nul_is_refused_in_names_and_metadata(server: Live, place: str, param: str) -> None:
     await refused(server.port, request(_escaped(PLACES[place], r"a\u0000b")), 400, param=param)
 
 
+@pytest.mark.shows("H6.8")
 async def test_nul_is_refused_in_ids(server: Live) -> None:
     items = [
         {"type": "function_call", "call_id": "a\0b", "name": "f", "arguments": "{}"},

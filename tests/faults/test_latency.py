@@ -105,6 +105,7 @@ async def _first_byte(live: Live, sent: bytes) -> float:
     ],
     ids=["n", "NaN", "schema", "brackets", "metadata", "items", "many items and a number", "enum"],
 )
+@pytest.mark.shows("H6.9")
 async def test_bad_input_is_refused_at_once(server: Live, sent: bytes) -> None:
     whole = request(sent)
     assert 400 <= (await exchange(server.port, whole)).status < 500
@@ -137,6 +138,7 @@ async def _longest_wait(live: Live, sent: bytes) -> float:
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize(("size", "seconds"), [(MIB, 0.050), (20 * MIB - 1000, 0.150)], ids=["1 MiB", "20 MiB"])
+@pytest.mark.shows("H6.9")
 async def test_nobody_waits_for_a_hostile_body(server: Live, name: str, size: int, seconds: float) -> None:
     sent = request(HOSTILE[name](size))
     assert await _best(lambda: _longest_wait(server, sent)) < seconds * MARGIN

@@ -172,7 +172,7 @@ class Modest(FakeEngine):
         ({"tools": [TOOL]}, "tools"),
     ],
 )
-@pytest.mark.shows("A.19", "C.22")
+@pytest.mark.shows("A.19", "A.35", "C.22")
 async def test_what_an_engine_lacks_is_refused_by_name(body: dict[str, Any], param: str) -> None:
     engine = Modest()
     with pytest.raises(UnsupportedParameter) as refused:

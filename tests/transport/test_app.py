@@ -19,6 +19,7 @@ def edge() -> Edge:
 
 
 @pytest.mark.parametrize("path", ["/v1/echo", "/echo"])
+@pytest.mark.shows("G2.3")
 async def test_paths_are_there_with_and_without_v1(edge: Edge, path: str) -> None:
     assert (await call(edge.app, "POST", path, JSON, body=[b"1"])).body == b"1"
 
@@ -32,6 +33,7 @@ async def test_paths_are_there_with_and_without_v1(edge: Edge, path: str) -> Non
         "/" + "a/" * 20_000,
     ],
 )  # fmt: skip
+@pytest.mark.shows("H.14", "H6.10")
 async def test_any_other_path_is_not_found(edge: Edge, path: str) -> None:
     for method in ("GET", "POST", "OPTIONS", "HEAD", "BREW"):
         answer = await call(edge.app, method, path)
@@ -45,6 +47,7 @@ async def test_a_query_does_not_change_the_path(edge: Edge) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "OPTIONS", "TRACE", "post", ""])
+@pytest.mark.shows("H.14", "H6.10")
 async def test_another_method_is_not_allowed_and_says_which_are(edge: Edge, method: str) -> None:
     answer = await call(edge.app, method, "/v1/echo")
     assert answer.status == 405

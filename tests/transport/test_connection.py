@@ -127,6 +127,7 @@ HUGE = {
 
 
 @pytest.mark.parametrize("name", HUGE)
+@pytest.mark.shows("H6.3")
 async def test_headers_beyond_the_limit_are_refused_at_once(server: Process, name: str) -> None:
     async with connected(server) as client:
         client.writer.write(HUGE[name]())
@@ -182,6 +183,7 @@ SLOW = {
 }
 
 
+@pytest.mark.shows("H6.3")
 async def test_who_is_too_slow_is_hung_up_on(server: Process) -> None:
     async with asyncio.TaskGroup() as group:  # together, since each takes its time
         for sent in SLOW.values():
@@ -203,6 +205,7 @@ async def _is_hung_up_on(server: Process, sent: bytes, kept_alive: bool) -> None
         assert await client.hung_up() == b""
 
 
+@pytest.mark.shows("H6.3")
 async def test_dripping_does_not_gain_time(server: Process) -> None:
     async with connected(server) as client:
         began = time.monotonic()

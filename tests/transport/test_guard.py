@@ -41,6 +41,7 @@ async def test_each_of_the_keys_opens(value: bytes) -> None:
         b"Bearer " + b"x" * 1_000_000, b"Bearer ' OR '1'='1", b"\x00", b"Bearer " + KEY[:-1].encode(),
     ],
 )  # fmt: skip
+@pytest.mark.shows("H.1")
 async def test_any_other_key_is_refused_alike(value: bytes) -> None:
     answer = await with_key(value)
     assert answer.status == 401
@@ -57,6 +58,7 @@ async def test_two_keys_at_once_are_refused() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE", "X"])
+@pytest.mark.shows("H.1")
 async def test_no_route_but_the_public_ones_answers_without_the_key(method: str) -> None:
     edge = Edge(KEYED)
     for path in {route.path for route in edge.routes} | {route.path.removeprefix("/v1") for route in edge.routes}:
@@ -79,6 +81,7 @@ async def test_what_does_not_exist_needs_the_key_too(path: str) -> None:
     assert (await call(edge.app, "GET", path, RIGHT)).status == 404
 
 
+@pytest.mark.shows("H5.1")
 async def test_without_keys_any_authorization_is_accepted() -> None:
     for value in (b"Bearer EMPTY", b"nonsense", b"\xff"):
         assert (await call(Edge(Config()).app, "GET", "/v1/models", (b"authorization", value))).status == 200
@@ -129,6 +132,7 @@ async def test_on_loopback_its_names_are_answered_to(value: bytes) -> None:
 @pytest.mark.parametrize(
     "value", [b"evil.com", b"evil.com:8000", b"127.0.0.1.evil.com", b"localhost.evil.com", b"192.168.0.1", b"[::2]"]
 )
+@pytest.mark.shows("H.13")
 async def test_on_loopback_no_other_name_is_answered_to(value: bytes) -> None:
     for path in ("/health", "/v1/models", "/nowhere"):
         answer = await call(Edge(Config()).app, "GET", path, host=host(value))
@@ -178,6 +182,7 @@ async def test_many_different_hosts_are_not_all_remembered() -> None:
 
 
 @pytest.mark.parametrize("origin", [b"http://localhost:3000", b"https://127.0.0.1", b"http://[::1]:5173"])
+@pytest.mark.shows("H.13")
 async def test_pages_of_this_machine_may_call_but_get_no_cors_headers(origin: bytes) -> None:
     answer = await call(Edge(Config()).app, "GET", "/v1/models", (b"origin", origin))
     assert answer.status == 200
@@ -189,6 +194,7 @@ async def test_pages_of_this_machine_may_call_but_get_no_cors_headers(origin: by
     [b"http://evil.com", b"null", b"", b"file://", b"http://localhost.evil.com", b"http://localhost@evil.com",
      b"localhost", b"chrome-extension://localhost", b"http://localhost/x", b"\xff"],
 )  # fmt: skip
+@pytest.mark.shows("H.13")
 async def test_foreign_pages_may_not_call_on_loopback(origin: bytes) -> None:
     for method in ("GET", "POST", "OPTIONS"):
         answer = await call(
@@ -260,6 +266,7 @@ def best_of(work: Callable[[], None]) -> float:
     return min(times)
 
 
+@pytest.mark.shows("H.19", "H2.6")
 async def test_when_the_doors_are_closed_no_new_work_is_taken_but_the_rest_goes_on() -> None:
     edge = Edge(Config())
     edge.guard.close()

@@ -35,6 +35,7 @@ async def test_a_body_of_exactly_the_limit_is_taken() -> None:
 
 
 @pytest.mark.parametrize("length", [b"101", b"99999999999999999999999999", b"-1", b"1e3", b"", b"\xb2"])
+@pytest.mark.shows("H6.2")
 async def test_an_announced_length_beyond_the_limit_is_refused_before_a_byte_is_read(length: bytes) -> None:
     async def receive() -> Any:
         raise AssertionError("nothing must be read")
@@ -50,6 +51,7 @@ async def test_an_announced_length_beyond_the_limit_is_refused_before_a_byte_is_
 
 
 @pytest.mark.parametrize("pieces", [[b"x" * 101], [b"x" * 60, b"x" * 41, b"never read"]])
+@pytest.mark.shows("H6.2")
 async def test_a_body_that_turns_out_too_large_is_refused(pieces: list[bytes]) -> None:
     answer = await echo(JSON, body=pieces)
     assert answer.status == 413
@@ -80,6 +82,7 @@ async def test_json_is_taken_however_it_is_spelled(kind: bytes) -> None:
         [JSON, (b"content-encoding", b"br, identity")],
     ],
 )
+@pytest.mark.shows("H6.5")
 async def test_anything_but_plain_json_is_refused(headers: list[Header]) -> None:
     answer = await echo(*headers)
     assert answer.status == 415
@@ -118,11 +121,13 @@ async def _gone() -> Any:
 
 
 @pytest.mark.parametrize("value", [b"a", b"req_1.2-3", b"x" * 128])
+@pytest.mark.shows("H2.1")
 async def test_a_well_formed_request_id_is_echoed(value: bytes) -> None:
     assert (await echo(JSON, (b"x-request-id", value))).header(b"x-request-id") == value
 
 
 @pytest.mark.parametrize("value", [b"", b"x" * 129, b"a b", b"a\nb", b"a;b", "ä".encode(), b"\xff", b"<x>"])
+@pytest.mark.shows("H2.1")
 async def test_an_ill_formed_request_id_is_replaced(value: bytes) -> None:
     given = (await echo(JSON, (b"x-request-id", value))).header(b"x-request-id")
     assert given is not None

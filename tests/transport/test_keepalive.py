@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ async def test_keepalives_repeat_the_last_number_and_are_no_events_of_the_respon
     told = [event for event in events if event["type"] != "keepalive"]
     assert len(kept) >= 2
     assert [event["sequence_number"] for event in told] == list(range(len(told)))
-    for before, event in zip(events, events[1:], strict=False):
+    for before, event in pairwise(events):
         if event["type"] == "keepalive":
             assert event["sequence_number"] == before["sequence_number"]
     for event in events:

@@ -51,6 +51,7 @@ def resolved(document: Any, reference: str) -> Any:
     return document
 
 
+@pytest.mark.shows("H.11")
 async def test_every_route_is_described() -> None:
     edge = Edge(Config())
     document = (await call(edge.app, "GET", "/openapi.json")).json()
@@ -77,6 +78,7 @@ async def test_the_document_is_openapi_3_1_and_every_reference_leads_somewhere()
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.shows("H.11")
 async def test_creating_a_response_is_described_with_its_types() -> None:
     document = await whole()
     create = document["paths"]["/v1/responses"]["post"]
@@ -106,6 +108,7 @@ def test_an_example_is_shown() -> None:
     assert content["example"] == {"a": 1}
 
 
+@pytest.mark.shows("H.11")
 async def test_the_page_needs_nothing_from_elsewhere() -> None:
     answer = await call(Edge(Config()).app, "GET", "/docs")
     assert answer.status == 200

@@ -13,6 +13,7 @@ def kinds() -> list[type[AntiphonError]]:
 
 
 @pytest.mark.parametrize("kind", kinds())
+@pytest.mark.shows("H.14", "H.15")
 def test_every_error_has_the_one_shape(kind: type[AntiphonError]) -> None:
     error = MethodNotAllowed("No.", allow="GET") if kind is MethodNotAllowed else kind("No.")
     assert msgspec.json.decode(problems.body(error)) == {
@@ -32,6 +33,7 @@ def test_the_field_to_blame_is_named() -> None:
     ("seconds", "whole", "milliseconds"),
     [(0.0, b"1", b"1"), (0.2, b"1", b"200"), (1.0, b"1", b"1000"), (1.2, b"2", b"1200"), (60.0, b"60", b"60000")],
 )
+@pytest.mark.shows("H2.6")
 def test_when_to_come_back_is_at_least_a_second_in_the_header_that_counts_seconds(
     seconds: float, whole: bytes, milliseconds: bytes
 ) -> None:
@@ -48,16 +50,3 @@ def test_a_known_error_is_told_as_it_is_and_an_unknown_one_is_not() -> None:
     assert told.status == 500
     assert "req_1" in told.message
     assert "secret" not in told.message
-
-
-def test_a_stream_is_told_flat_and_nested() -> None:
-    event = msgspec.json.decode(msgspec.json.encode(problems.event(Busy("Later.", retry_after=2.0), 7)))
-    assert event == {
-        "type": "error",
-        "sequence_number": 7,
-        "code": "rate_limit_exceeded",
-        "message": "Later.",
-        "param": None,
-        "error": {"type": "rate_limit_error", "code": "rate_limit_exceeded", "message": "Later.", "param": None},
-        "retry_after": 2.0,
-    }

@@ -52,6 +52,7 @@ def without_ids(value: Any) -> Any:
     return [without_ids(inner) for inner in value] if isinstance(value, list) else value
 
 
+@pytest.mark.shows("A.1", "A.56")
 async def test_a_json_reply_equals_the_fold_of_its_stream(app: App, engine: FakeEngine) -> None:
     engine.says(Thought("hm"), Text("Hel"), Text("lo"))
     streamed = events_in(await post(app, stream=True))[-1]["response"]
@@ -61,6 +62,7 @@ async def test_a_json_reply_equals_the_fold_of_its_stream(app: App, engine: Fake
     check_response(reply)
 
 
+@pytest.mark.shows("A.2", "A.23", "A.45", "A.57")
 async def test_every_event_of_a_stream_is_valid_and_feeds_the_sdks_accumulator(app: App, engine: FakeEngine) -> None:
     engine.says(Thought("hm"), Text("Hel"), Text("lo"))
     events = events_in(await post(app, stream=True))
@@ -69,20 +71,24 @@ async def test_every_event_of_a_stream_is_valid_and_feeds_the_sdks_accumulator(a
     assert accumulate(events).output_text == "Hello"
 
 
+@pytest.mark.shows("A.2", "H.18")
 async def test_stream_decides_and_accept_does_not(app: App) -> None:
     body = json.dumps({"model": "fake", "input": "hi"}).encode()
     answer = await call(app, "POST", "/v1/responses", JSON, (b"accept", b"text/event-stream"), body=[body])
     assert answer.header(b"content-type") == b"application/json"
-    streamed = await post(app, stream=True)
+    body = json.dumps({"model": "fake", "input": "hi", "stream": True}).encode()
+    streamed = await call(app, "POST", "/v1/responses", JSON, (b"accept", b"application/json"), body=[body])
     assert (streamed.header(b"content-type") or b"").startswith(b"text/event-stream")
     assert streamed.header(b"x-accel-buffering") == b"no"
 
 
+@pytest.mark.shows("G2.3")
 async def test_the_path_works_without_v1_too(app: App) -> None:
     body = json.dumps({"model": "fake", "input": "hi"}).encode()
     assert (await call(app, "POST", "/responses", JSON, body=[body])).status == 200
 
 
+@pytest.mark.shows("A.18")
 async def test_unknown_fields_are_named_in_a_header_that_cannot_be_forged(app: App) -> None:
     answer = await post(app, **{"tempreature": 1, "a\r\nset-cookie: x": 2})
     named = answer.header(b"x-antiphon-ignored") or b""
@@ -91,6 +97,7 @@ async def test_unknown_fields_are_named_in_a_header_that_cannot_be_forged(app: A
     assert b"\n" not in named
 
 
+@pytest.mark.shows("A.48", "C.28")
 async def test_a_failing_engine_is_an_http_error_for_json_and_two_events_for_a_stream(
     app: App, engine: FakeEngine
 ) -> None:
@@ -138,6 +145,7 @@ class Client:
                     yield json.loads(line.removeprefix("data: "))
 
 
+@pytest.mark.shows("A.54")
 async def test_a_dropped_client_cancels_a_foreground_run(app: App, engine: FakeEngine) -> None:
     engine.says(Text("Hel"), Text("lo"))
     gate = engine.holds(after=1)
@@ -149,6 +157,7 @@ async def test_a_dropped_client_cancels_a_foreground_run(app: App, engine: FakeE
     assert (engine.running, engine.cancelled) == (0, 1)
 
 
+@pytest.mark.shows("A.54")
 async def test_a_client_that_leaves_while_it_waits_for_json_cancels_the_run_too(app: App, engine: FakeEngine) -> None:
     engine.says(Text("Hel"))
     gate = engine.holds(after=0)
@@ -161,6 +170,7 @@ async def test_a_client_that_leaves_while_it_waits_for_json_cancels_the_run_too(
     assert client.heard.empty()
 
 
+@pytest.mark.shows("A.53")
 async def test_created_is_sent_before_the_engine_says_anything(app: App, engine: FakeEngine) -> None:
     engine.says(Text("Hel"))
     gate = engine.holds(after=0)
@@ -171,6 +181,7 @@ async def test_created_is_sent_before_the_engine_says_anything(app: App, engine:
         await client.request
 
 
+@pytest.mark.shows("A.46", "A.47")
 async def test_silence_is_broken_by_keepalives_that_carry_the_last_number(engine: FakeEngine) -> None:
     app = build_app(replace(Config(engine="fake"), ping_interval=0.02), engine)
     engine.says(Text("Hel"), Text("lo"))

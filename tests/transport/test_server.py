@@ -42,6 +42,7 @@ def test_port_0_is_a_free_port(lasting: Process) -> None:
         ({"host": "\u0000"}, "not known"),
     ],
 )
+@pytest.mark.shows("H.12")
 def test_what_cannot_be_listened_on_is_said_in_a_sentence(settings: dict[str, str], words: str) -> None:
     with pytest.raises(StartupError, match=words):
         listen(Config(**settings))  # type: ignore[arg-type]  # the table's types are wider than dict's
@@ -109,6 +110,7 @@ async def test_a_connection_that_rests_does_not_hold_up_the_end(server: Process)
         assert time.monotonic() - began < 5
 
 
+@pytest.mark.shows("H.10", "H.19")
 async def test_a_draining_server_refuses_new_work_and_lets_the_old_end(server: Process) -> None:
     async with connected(server) as working, connected(server) as other:
         body = (
@@ -132,6 +134,7 @@ async def test_a_draining_server_refuses_new_work_and_lets_the_old_end(server: P
     assert "Traceback" not in server.said()
 
 
+@pytest.mark.shows("H.10")
 async def test_when_the_grace_is_over_work_is_interrupted_and_has_its_last_words() -> None:
     with process(shutdown_grace=0.3) as one:
         one.started()

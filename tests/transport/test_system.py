@@ -13,12 +13,14 @@ def edge() -> Edge:
     return Edge(Config())
 
 
+@pytest.mark.shows("H.5", "H.6", "H.7")
 async def test_health_and_version_answer(edge: Edge) -> None:
     assert (await call(edge.app, "GET", "/health")).json() == {"status": "ok"}
     assert (await call(edge.app, "GET", "/version")).json() == {"version": "1.2.3"}
     assert (await call(edge.app, "GET", "/ready")).json() == {"status": "ready"}
 
 
+@pytest.mark.shows("H.5", "H.6")
 async def test_a_sick_engine_makes_us_not_ready_but_healthy(edge: Edge) -> None:
     edge.shelf.reasons = ["The fake engine is not ready.", "Nor is the other."]
     answer = await call(edge.app, "GET", "/ready")
@@ -35,6 +37,7 @@ async def test_a_server_that_shuts_down_is_not_ready(edge: Edge) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/models"])
+@pytest.mark.shows("G.5")
 async def test_models_are_listed_as_openai_lists_them(edge: Edge, path: str) -> None:
     assert (await call(edge.app, "GET", path)).json() == {
         "object": "list",
@@ -46,17 +49,20 @@ async def test_models_are_listed_as_openai_lists_them(edge: Edge, path: str) -> 
 
 
 @pytest.mark.parametrize("path", ["/v1/models/org/large", "/v1/models/org%2Flarge", "/models/org/large"])
+@pytest.mark.shows("G.5")
 async def test_a_models_name_may_have_slashes(edge: Edge, path: str) -> None:
     assert (await call(edge.app, "GET", path)).json()["id"] == "org/large"
 
 
 @pytest.mark.parametrize("name", ["nobody", "small/", "%00", "%ed%a0%80", "..%2f..%2fetc", "a" * 60_000])
+@pytest.mark.shows("H.16")
 async def test_an_unknown_model_is_not_found(edge: Edge, name: str) -> None:
     answer = await call(edge.app, "GET", f"/v1/models/{name}")
     assert answer.status == 404
     assert answer.error["code"] == "model_not_found"
 
 
+@pytest.mark.shows("H.8")
 async def test_metrics_are_in_prometheus_format(edge: Edge) -> None:
     await call(edge.app, "GET", "/health")
     answer = await call(edge.app, "GET", "/metrics")
