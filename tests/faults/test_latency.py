@@ -58,7 +58,23 @@ def _keys(size: int) -> bytes:
     return _filled('{"model":"fake","input":"hi",' + pairs + ',"pad":"', "y", '"}', size)
 
 
+def _honest_items(size: int) -> bytes:
+    """As many as are allowed; nothing is wrong with them, and others must not wait for them either."""
+    piece = '{"role":"user","content":"x"},'
+    return _filled(
+        '{"model":"fake","truncation":"auto","input":[', piece, piece[:-1] + "]}", min(size, 9_000 * len(piece))
+    )
+
+
+def _honest_parts(size: int) -> bytes:
+    part = '{"type":"input_text","text":""}'
+    item = '{"role":"user","content":[' + ",".join([part] * 2_000) + "]},"
+    return _filled('{"model":"fake","input":[', item, '{"role":"user","content":"x"}]}', min(size, MIB))
+
+
 HOSTILE: dict[str, Callable[[int], bytes]] = {
+    "honest items": _honest_items,
+    "honest parts": _honest_parts,
     "small items": _items,
     "one string": _string,
     "escapes": _escapes,

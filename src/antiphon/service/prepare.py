@@ -3,6 +3,7 @@
 A prompt that is too long is a 400 here where we can count, or loses its oldest items if the client said so.
 """
 
+import asyncio
 from datetime import datetime
 
 import msgspec
@@ -21,6 +22,8 @@ from antiphon.render.messages import Rendered, render_chat
 from antiphon.render.template import render_text, thinks
 from antiphon.service.models import Served
 from antiphon.service.sampling import constraint, sampling
+
+_AT_ONCE = 500  # items whose history is rendered where it is asked for, at some 25 µs each
 
 
 class OutputTokens(Struct, frozen=True, kw_only=True):
@@ -75,8 +78,7 @@ class _Fit:
 
     async def fitted(self, asked: int | None) -> tuple[Rendered, Prompt, int | None]:
         """And its tokens, if they had to be counted."""
-        history = make_history((), self._request.input)
-        rendered, prompt = self._render(history)
+        history, rendered, prompt = await self._begun()
         context = self._able.context
         if context is None or not self._able.counts or _bytes(prompt) < context:
             return rendered, prompt, None
@@ -87,21 +89,34 @@ class _Fit:
             raise _too_long(tokens, context)
         return await self._shortened(history, context - _reserve(asked, context))
 
+    async def _begun(self) -> tuple[History, Rendered, Prompt]:
+        """In a thread if it is much, so that others need not wait for it."""
+        if len(self._request.input) <= _AT_ONCE:
+            return self._begin()
+        return await asyncio.to_thread(self._begin)
+
+    def _begin(self) -> tuple[History, Rendered, Prompt]:
+        history = make_history((), self._request.input)
+        return history, *self._render(history)
+
     async def _shortened(self, history: History, budget: int) -> tuple[Rendered, Prompt, int]:
         """Drop as few of the oldest units as will do: each one dropped makes the prompt shorter."""
-        fewest, most = 1, droppable(history)
+        fewest, most = 1, await asyncio.to_thread(droppable, history)
         while fewest < most:
             middle = (fewest + most) // 2
-            _, prompt = self._render(shorter(history, middle))
+            _, prompt = await asyncio.to_thread(self._cut, history, middle)
             if await self._count(prompt) <= budget:
                 most = middle
             else:
                 fewest = middle + 1
-        rendered, prompt = self._render(shorter(history, most))
+        rendered, prompt = await asyncio.to_thread(self._cut, history, most)
         tokens = await self._count(prompt)
         if tokens >= (self._able.context or 0):
             raise _too_long(tokens, self._able.context or 0)
         return rendered, prompt, tokens
+
+    def _cut(self, history: History, drop: int) -> tuple[Rendered, Prompt]:
+        return self._render(shorter(history, drop))
 
     def _render(self, history: History) -> tuple[Rendered, Prompt]:
         rendered = render_chat(history, self._request, self._able.honours)
