@@ -56,7 +56,7 @@ _KNOBS = frozenset(
 
 def refuse_unserved(request: CreateResponse, sent: frozenset[str]) -> None:
     """What no engine could make up for."""
-    for name in _NOT_YET.keys() & sent:
+    for name in sorted(_NOT_YET.keys() & sent):  # so that the same request is always refused in the same words
         if getattr(request, name):
             raise UnsupportedParameter(_NOT_YET[name], param=name)
     for index, tool in enumerate(request.tools):
@@ -68,7 +68,7 @@ def refuse_unserved(request: CreateResponse, sent: frozenset[str]) -> None:
 
 def refuse_unhonoured(request: CreateResponse, sent: frozenset[str], able: Capabilities, engine: str) -> None:
     """What this model on this engine does not do."""
-    for name in (_SAMPLING.keys() & sent) - able.honours:
+    for name in sorted((_SAMPLING.keys() & sent) - able.honours):
         if getattr(request, name) != _SAMPLING[name]:
             raise _unsupported(name, engine)
     _refuse_format(request, able, engine)
