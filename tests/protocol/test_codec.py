@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from antiphon.errors import AntiphonError, InvalidValue
 from antiphon.protocol.codec import decode_create
-from antiphon.protocol.items import InputItem
+from antiphon.protocol.items import InputItem, InputText, Message
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tool_choice import ToolChoice
 from antiphon.protocol.tools import Tool
@@ -144,3 +145,14 @@ def test_a_small_request_is_read_in_a_few_microseconds() -> None:
     for _ in range(5000):
         decode_create(body, LIMITS)
     assert (time.process_time() - start) / 5000 < 60e-6  # 8 µs on a quiet machine
+
+
+@pytest.mark.shows("A.19")
+def test_a_hint_that_has_no_effect_is_named_and_decoded() -> None:
+    part = {"type": "input_text", "text": "hi", "prompt_cache_breakpoint": {"mode": "explicit"}}
+    decoded = decode({"input": [{"role": "user", "content": [part]}]})
+    assert decoded.ignored == ["input[0].content[0].prompt_cache_breakpoint"]
+    message = decoded.request.input[0]
+    assert isinstance(message, Message)
+    assert isinstance(message.content[0], InputText)
+    assert message.content[0].prompt_cache_breakpoint is not UNSET

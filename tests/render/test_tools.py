@@ -134,6 +134,24 @@ def test_a_tool_that_only_programs_may_call_is_not_offered() -> None:
     assert made.offered.ignored == ("programmatic_tool_calling",)
 
 
+@pytest.mark.shows("A.19")
+@pytest.mark.parametrize(
+    ("declared", "named"),
+    [
+        ({"type": "function", "name": "f", "defer_loading": True}, "tools.defer_loading"),
+        ({"type": "function", "name": "f", "async": True}, "tools.async"),
+        (
+            {"type": "custom", "name": "c", "format": {"type": "grammar", "syntax": "regex", "definition": "a+"}},
+            "tools.format",
+        ),
+    ],
+)
+def test_wishes_about_a_tool_that_nobody_fulfils_are_named(declared: Json, named: str) -> None:
+    made = rendered(tools=[declared])
+    assert made.offered.ignored == (named,)
+    assert list(made.offered.offers) == [declared["name"]]
+
+
 def chosen(choice: Any, *tools: Json) -> tuple[Any, list[str]]:
     prompt = rendered(tools=list(tools), tool_choice=choice).prompt
     return prompt.tool_choice, [tool["function"]["name"] for tool in prompt.tools]

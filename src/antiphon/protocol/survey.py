@@ -20,6 +20,7 @@ _SHORT_NAMES: Final = frozenset({
     "version", "user", "safety_identifier", "prompt_cache_key", "request_id", "cache_salt", "container_id", "file_id",
     "approval_request_id", "caller_id", "filename", "fingerprint", "mode",
 })  # fmt: skip
+_WITHOUT_EFFECT: Final = frozenset({"prompt_cache_breakpoint"})  # understood, and named all the same
 _LISTS: Final = {"input": "items", "tools": "tools"}  # the bound of any other list is `parts`
 _UNBOUNDED: Final = frozenset({"logprobs", "top_logprobs", "bytes"})  # as long as the text they belong to
 
@@ -140,7 +141,8 @@ class Atlas:
 
     def _draw_struct(self, kind: types.StructType) -> Shape:
         if kind.cls not in self._drawn:
-            fields = {held.encode_name: self.draw(held.type, held.encode_name) for held in kind.fields}
+            known = [held for held in kind.fields if held.encode_name not in _WITHOUT_EFFECT]
+            fields = {held.encode_name: self.draw(held.type, held.encode_name) for held in known}
             if kind.tag_field is not None:
                 fields[kind.tag_field] = None
             plain = frozenset(name for name, shape in fields.items() if shape is None)

@@ -109,7 +109,13 @@ def _flat(tool: Tool, ignored: dict[str, None]) -> Iterator[_Declaration]:
 
 
 def _is_callable(tool: FunctionTool | CustomTool, ignored: dict[str, None]) -> bool:
-    """Not if only programs may call it, which nothing here runs."""
+    """Not if only programs may call it, which nothing here runs. Wishes that nobody fulfils yet are named."""
+    if tool.defer_loading is True:
+        ignored["tools.defer_loading"] = None
+    if tool.asynchronous is True:
+        ignored["tools.async"] = None
+    if isinstance(tool, CustomTool) and isinstance(tool.format, GrammarInput):
+        ignored["tools.format"] = None  # the model is told of the grammar, and not held to it
     if tool.allowed_callers is UNSET or "direct" in tool.allowed_callers:
         return True
     ignored["programmatic_tool_calling"] = None
