@@ -67,7 +67,10 @@ async def prompt(engine: Engine, *texts: str) -> Prompt:
 
 
 async def work(engine: Engine, *texts: str, constraint: JsonObject | JsonSchema | None = None, **sampling: Any) -> Work:
+    """Greedy where nothing else is asked for: what a model says by chance must not decide over a test."""
     asked = await prompt(engine, *texts)
+    if not sampling.keys() & {"temperature", "seed"}:
+        sampling["temperature"] = 0.0
     return Work(model=engine.models()[0].id, prompt=asked, sampling=Sampling(**sampling), constraint=constraint)
 
 

@@ -58,7 +58,10 @@ def noise(tokens: int) -> TokenPrompt:
 
 
 def work(prompt: Prompt | str, constraint: Constraint | None = None, model: str = "small", **sampling: Any) -> Work:
+    """Greedy where nothing else is asked for: what a model says by chance must not decide over a test."""
     asked = chat(prompt) if isinstance(prompt, str) else prompt
+    if not sampling.keys() & {"temperature", "seed"}:
+        sampling["temperature"] = 0.0
     return Work(model=model, prompt=asked, sampling=Sampling(**sampling), constraint=constraint)
 
 
