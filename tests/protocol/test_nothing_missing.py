@@ -12,6 +12,7 @@ from openai.types.responses.response_create_params import (
 )
 from openai.types.responses.response_create_params import ToolChoice as TheirToolChoice
 
+from antiphon.protocol.events import StreamEvent
 from antiphon.protocol.items import InputItem
 from antiphon.protocol.parts import MessagePart
 from antiphon.protocol.request import CreateResponse, Includable
@@ -66,6 +67,15 @@ def test_no_kind_of_tool_or_tool_choice_is_missing() -> None:
     assert len(their_types(theirs.ToolParam)) > 15
     assert their_types(theirs.ToolParam) - tags(Tool) == set()
     assert their_types(TheirToolChoice) - tags(ToolChoice) == set()
+
+
+@pytest.mark.shows("A.23")
+def test_no_kind_of_event_is_missing_and_none_is_invented() -> None:
+    """An event that the SDK helpers do not know makes them throw; `keepalive` alone they take without listing it."""
+    union, *_ = get_args(theirs.ResponseStreamEvent)  # it is annotated with how to tell its members apart
+    listed = {word for event in get_args(union) for word in _words(event.model_fields["type"].annotation)}
+    assert len(listed) > 50
+    assert tags(StreamEvent) ^ listed == {"keepalive"}
 
 
 @pytest.mark.shows("A4.1")

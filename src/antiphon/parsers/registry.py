@@ -10,8 +10,6 @@ PARSERS: dict[str, str] = {
     "chat": "antiphon.parsers.chat:ChatParser",
     "plain": "antiphon.parsers.plain:PlainParser",
     "think": "antiphon.parsers.think:ThinkParser",
-    "seed-think": "antiphon.parsers.think:SeedThinkParser",
-    "bracket-think": "antiphon.parsers.think:BracketThinkParser",
 }
 
 

@@ -1,4 +1,4 @@
-"""Models that think between two marks before they answer. One line of the table for each family.
+"""Models that think between <think> and </think> before they answer; another family is a class with other marks.
 
     start ──open──▶ thought ──close──▶ gap ──text──▶ answer
       └──────────────any other text─────────────────▶ answer
@@ -125,14 +125,6 @@ class ThinkParser:
             self._phase, self._answering = Phase.ANSWER, True
             begin = self._received - len(text)
             out.append(Text(text, tuple([logprob for end, logprob in self._tokens if end > begin])))
-
-
-class SeedThinkParser(ThinkParser):
-    marks = ("<seed:think>", "</seed:think>")
-
-
-class BracketThinkParser(ThinkParser):
-    marks = ("[THINK]", "[/THINK]")
 
 
 def _tail(prompt: TextPrompt) -> str:
