@@ -30,8 +30,8 @@ async def slots(engine: LlamaCpp) -> AsyncIterator[Slots]:
 
 
 def crowded() -> float:
-    """How many times slower this machine is than an idle one, because others compute on it as well."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """How much slower this machine is than an idle one, because others compute on it as well; twice at the most."""
+    return min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), 2.0)
 
 
 async def best(measure: Callable[[], Awaitable[float]], tries: int, share: float, bound: float) -> float:
