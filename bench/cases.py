@@ -23,7 +23,7 @@ _WAYS = {
     "joined": f"{JOINED} tokens at a time",
     "ticking": "one token per loop tick",
 }
-TARGETS = {"one": 1.6, "joined": 3.0, "json": 2.0, "idle": 58.0}
+TARGETS = {"one": 1.6, "ticking": 1.6, "joined": 3.0, "json": 2.0, "idle": 58.0}
 
 
 class Effort(Struct, frozen=True, kw_only=True):
