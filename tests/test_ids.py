@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from antiphon.ids import new_id
+from antiphon.ids import ItemIds, Prefix, home, is_id, is_item_id, new_id
 
 
 @pytest.mark.shows("A.51")
@@ -33,3 +33,58 @@ def test_a_forked_child_does_not_repeat_its_parents_ids() -> None:
     assert os.read(read, 100).decode() != new_id("resp")[-12:]
     os.close(read)
     os.close(write)
+
+
+def test_the_items_of_a_response_get_the_same_ids_every_time() -> None:
+    response = new_id("resp")
+    first, again = ItemIds(response), ItemIds(response)
+    prefixes: list[Prefix] = ["rs", "msg", "fc", "call", "msg"]
+    ids = [first(prefix) for prefix in prefixes]
+    assert ids == [again(prefix) for prefix in prefixes]
+    assert len({one.rpartition("_")[2] for one in ids}) == len(ids)
+
+
+def test_items_sort_by_their_response_and_there_the_input_comes_first() -> None:
+    earlier, later = "resp_" + "0" * 32, "resp_" + "0" * 31 + "1"
+    made = [ItemIds(one, side) for one in (earlier, later) for side in ("input", "output")]
+    ids = [make("msg") for make in made for _ in range(20)]
+    assert ids == sorted(ids)
+    assert len({*ids}) == len(ids)
+
+
+def test_an_item_knows_its_home() -> None:
+    response = new_id("resp")
+    output, given = ItemIds(response), ItemIds(response, "input")
+    for _ in range(70_000):
+        last = output("msg")
+    assert home(last) == home(output("call")) == home(given("rs")) == response
+
+
+@pytest.mark.parametrize("item", ["", "msg", "msg_", "msg_1", "msg_" + "g" * 40, new_id("msg"), "msg_" + "A" * 40])
+def test_an_item_that_was_made_for_no_response_has_no_home(item: str) -> None:
+    assert home(item) is None
+
+
+def test_an_id_that_we_could_not_have_made_is_told_from_ours() -> None:
+    assert is_id(new_id("resp"), "resp")
+    assert not is_id(new_id("conv"), "resp")
+    assert not is_id(ItemIds(new_id("resp"))("msg"), "msg")
+    for text in ("", "resp_", "resp_1", "resp_" + "x" * 32, "resp_" + "٣" * 32, new_id("resp") + "\n"):
+        assert not is_id(text, "resp")
+
+
+def test_an_items_id_is_known_by_its_form() -> None:
+    ids = ItemIds(new_id("resp"))
+    assert all(is_item_id(one) for one in (new_id("msg"), new_id("item"), ids("msg"), ids("fc")))
+    stem = new_id("msg").removeprefix("msg_")
+    wrong = [
+        "",
+        "msg_",
+        f"nobody_{stem}",
+        stem,
+        f"msg_{stem}0",
+        f"msg_{stem[:-1]}",
+        f"msg_{stem[:-1]}G",
+        f"msg_{stem * 3}",
+    ]
+    assert [one for one in wrong if is_item_id(one)] == []

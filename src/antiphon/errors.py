@@ -8,11 +8,16 @@
     │   ├── InvalidValue                invalid_value
     │   ├── MutuallyExclusive           mutually_exclusive_parameters
     │   ├── UnsupportedParameter        unsupported_parameter
-    │   └── ContextTooLong              context_length_exceeded
+    │   ├── ContextTooLong              context_length_exceeded
+    │   ├── UnknownPrevious             previous_response_not_found
+    │   ├── InvalidConversationId       invalid_conversation_id
+    │   ├── NotCancellable              cancellation_not_supported
+    │   └── KeyReused                   idempotency_key_reused
     ├── NotAuthenticated            401 authentication_error
     ├── Forbidden                   403 permission_error
     ├── NotFound                    404 not_found_error
-    │   └── ModelNotFound               model_not_found
+    │   ├── ModelNotFound               model_not_found
+    │   └── UnknownConversation         conversation_not_found
     ├── MethodNotAllowed            405 invalid_request_error  (allow says which methods)
     ├── TooSlow                     408 invalid_request_error  headers or body did not arrive in time
     ├── BodyTooLarge                413 invalid_request_error
@@ -22,6 +27,7 @@
     ├── Busy                        429 rate_limit_error       (retry_after)
     ├── Unavailable                 503 service_unavailable    (retry_after)
     ├── EngineFailed                500 server_error           an engine died, stalled or talked nonsense
+    ├── ServerRestarted             500 server_error           server_restarted: its server died while it ran
     └── Internal                    500 server_error           a defect of ours; says nothing about itself
 
 Errors are raised, never returned; transport/problems.py alone turns them into bytes.
@@ -79,6 +85,26 @@ class ContextTooLong(BadRequest):
     code = "context_length_exceeded"
 
 
+class UnknownPrevious(BadRequest):
+    """Not 404: it is a field of the request that is wrong, and clients look for this code."""
+
+    code = "previous_response_not_found"
+
+
+class InvalidConversationId(BadRequest):
+    code = "invalid_conversation_id"
+
+
+class NotCancellable(BadRequest):
+    code = "cancellation_not_supported"
+
+
+class KeyReused(BadRequest):
+    """Not 409, which SDKs try again."""
+
+    code = "idempotency_key_reused"
+
+
 class NotAuthenticated(AntiphonError):
     status = 401
     type = "authentication_error"
@@ -97,6 +123,10 @@ class NotFound(AntiphonError):
 
 class ModelNotFound(NotFound):
     code = "model_not_found"
+
+
+class UnknownConversation(NotFound):
+    code = "conversation_not_found"
 
 
 class MethodNotAllowed(AntiphonError):
@@ -142,7 +172,7 @@ class Busy(AntiphonError):
 
 
 class Unavailable(AntiphonError):
-    """No healthy engine, or the server is draining."""
+    """No healthy engine, a store that does not answer, or the server is draining."""
 
     status = 503
     type = "service_unavailable"
@@ -151,6 +181,12 @@ class Unavailable(AntiphonError):
 
 class EngineFailed(AntiphonError):
     code = "server_error"
+
+
+class ServerRestarted(AntiphonError):
+    """The server that worked on a response died."""
+
+    code = "server_restarted"
 
 
 class Internal(AntiphonError):

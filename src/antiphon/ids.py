@@ -1,17 +1,24 @@
 """Every id is made here: time-ordered, 128 bit, never taken from a client.
 
 An id is a prefix, an underscore and a UUIDv7 in hex, so that ids of one kind sort by the moment they were
-made and rows keyed by them are written in order.
+made and rows keyed by them are written in order. The id of a response's item is made of the response's own and a
+number: whoever has it knows where the item is kept, and a replay makes the same ones again.
 """
 
 import os
 from time import time_ns
-from typing import Literal
+from typing import Literal, get_args
 
 Prefix = Literal[
     "resp", "msg", "rs", "fc", "ctc", "call", "ws", "fs", "ci", "ig", "mcp", "mcpl", "mcpr",
     "conv", "req", "conn", "cmp", "item",
 ]  # fmt: skip
+
+_HEX = 32
+_ITEM_HEX = 5  # behind the response's: one digit for the side, four at least for the number
+_LONGEST = 64
+_DIGITS = frozenset("0123456789abcdef")
+_PREFIXES = frozenset(get_args(Prefix))
 
 _POOL = 200  # random ends made at a time: a system call and the formatting for each id cost more than the id
 _VARIANTS = b"89ab" * 64
@@ -22,6 +29,39 @@ def new_id(prefix: Prefix) -> str:
     if not _ends:
         _make_ends()
     return f"{prefix}_{time_ns() // 1_000_000:012x}{_ends.pop()}"
+
+
+class ItemIds:
+    """Makes the ids of one response's items, always the same ones in the same order; input sorts before output."""
+
+    __slots__ = ("_number", "_stem")
+
+    def __init__(self, response_id: str, side: Literal["input", "output"] = "output") -> None:
+        self._stem = response_id.rpartition("_")[2] + ("0" if side == "input" else "1")
+        self._number = 0
+
+    def __call__(self, prefix: Prefix) -> str:
+        self._number += 1
+        return f"{prefix}_{self._stem}{self._number - 1:04x}"
+
+
+def home(item_id: str) -> str | None:
+    """The id of the response that an item was made for; None if it was made for none."""
+    digits = item_id.rpartition("_")[2]
+    return f"resp_{digits[:_HEX]}" if len(digits) >= _HEX + _ITEM_HEX and _DIGITS.issuperset(digits) else None
+
+
+def is_id(text: str, prefix: Prefix) -> bool:
+    """Could we have made it? What we could not have made need not be looked up."""
+    kind, _, digits = text.rpartition("_")
+    return kind == prefix and len(digits) == _HEX and _DIGITS.issuperset(digits)
+
+
+def is_item_id(text: str) -> bool:
+    """The same for an item, whatever its kind, of a response or of a conversation."""
+    kind, _, digits = text.rpartition("_")
+    known = kind in _PREFIXES and len(digits) <= _LONGEST and _DIGITS.issuperset(digits)
+    return known and (len(digits) == _HEX or len(digits) >= _HEX + _ITEM_HEX)
 
 
 def _make_ends() -> None:

@@ -6,13 +6,14 @@ import pytest
 from antiphon.admission import Admission
 from antiphon.agent.declared import Declared
 from antiphon.agent.patience import Deadlines
-from antiphon.agent.run import Plan, Run
+from antiphon.agent.run import Keep, Plan, Run
 from antiphon.core.deltas import Text, Thought
 from antiphon.core.emitter import Emitter
+from antiphon.core.entries import Ended
 from antiphon.core.fold import fold
 from antiphon.core.prompt import ChatPrompt, Chunk, Sampling, Work
 from antiphon.engines.fake import FakeEngine
-from antiphon.errors import ContextTooLong, EngineFailed, Internal
+from antiphon.errors import ContextTooLong, EngineFailed, Internal, Unavailable
 from antiphon.ids import new_id
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.events import Completed, Event, Failed, Incomplete
@@ -42,9 +43,10 @@ def engine() -> FakeEngine:
     return FakeEngine()
 
 
-def make(engine: FakeEngine, ends: Ends, **changes: object) -> Run:
+def make(engine: FakeEngine, ends: Ends, keep: Keep | None = None, **changes: object) -> Run:
     plan = Plan(engine=engine, work=WORK, parser=ChatParser(WORK.prompt), declared=Declared({}), **changes)  # type: ignore[arg-type]  # any field of a Plan
-    return Run(plan, Emitter(Response(id="resp_1", created_at=1, model="fake"), new_id), ends)
+    emitter = Emitter(Response(id="resp_1", created_at=1, model="fake"), new_id, log=None if keep is None else [])
+    return Run(plan, emitter, ends, keep)
 
 
 async def driven(run: Run) -> list[Event]:
@@ -231,3 +233,77 @@ async def test_a_run_that_was_never_driven_gives_its_place_back(engine: FakeEngi
     admission = Admission(1, 1)
     make(engine, ends, ticket=admission.enter()).cancel()
     assert admission.running == 0
+
+
+# ---- what is kept
+
+
+async def test_the_end_is_kept_before_it_is_told(engine: FakeEngine, ends: Ends) -> None:
+    told: list[Event] = []
+    kept: list[tuple[str, int, int]] = []
+
+    async def keep(run: Run) -> None:
+        kept.append((run.response.status, len(told), len(ends.runs)))
+
+    run = make(engine, ends, keep)
+    async with asyncio.timeout(5):
+        await run.drive(lambda events: told.extend(events))
+    ((status, before, ended),) = kept
+    assert (status, ended) == ("completed", 0)
+    assert not any(isinstance(event, Completed) for event in told[:before])
+    assert isinstance(told[-1], Completed)
+    assert ends.runs == [run]
+
+
+@pytest.mark.parametrize("raised", [Unavailable("The store is gone."), ZeroDivisionError()])
+async def test_an_end_that_cannot_be_kept_is_told_as_a_failure(
+    engine: FakeEngine, ends: Ends, raised: Exception
+) -> None:
+    engine.says(Text("Hel"), Text("lo"))
+
+    async def keep(run: Run) -> None:
+        raise raised
+
+    run = make(engine, ends, keep)
+    events = await driven(run)
+    assert [event.type for event in events][-2:] == ["error", "response.failed"]
+    assert [event.sequence_number for event in events] == [*range(len(events))]
+    assert fold(events) == run.response
+    assert (run.response.status, len(run.response.output)) == ("failed", 1)
+    assert isinstance(run.log[-1][-1], Ended)
+    assert run.log[-1][-1].status == "failed"
+    assert type(run.error) is (Unavailable if isinstance(raised, Unavailable) else Internal)
+    assert ends.runs == [run]
+
+
+async def test_one_that_had_failed_is_told_why_though_that_cannot_be_kept(engine: FakeEngine, ends: Ends) -> None:
+    engine.fails(EngineFailed("It broke."))
+
+    async def keep(run: Run) -> None:
+        raise Unavailable("The store is gone.")
+
+    run = make(engine, ends, keep)
+    with pytest.raises(EngineFailed, match="It broke"):
+        await run.result()
+    assert run.response.error is not None
+    assert run.response.error.message == "It broke."
+
+
+async def test_a_driver_that_goes_away_while_the_end_is_kept_has_ended_the_run_all_the_same(
+    engine: FakeEngine, ends: Ends
+) -> None:
+    reached = asyncio.Event()
+
+    async def keep(run: Run) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    run = make(engine, ends, keep)
+    driver = asyncio.ensure_future(run.result())
+    async with asyncio.timeout(5):
+        await reached.wait()
+    driver.cancel()
+    await asyncio.wait([driver])
+    assert driver.cancelled()
+    assert run.cancel() == []
+    assert (run.response.status, ends.runs) == ("completed", [run])

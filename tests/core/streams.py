@@ -1,7 +1,9 @@
 """Streams for the tests of the core: deltas of any kind, and what an emitter makes of them."""
 
+from collections.abc import Mapping, Sequence
 from itertools import count
 
+import msgspec
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import (
@@ -16,14 +18,19 @@ from antiphon.core.deltas import (
     Thought,
 )
 from antiphon.core.emitter import Emitter
+from antiphon.core.entries import Entry
 from antiphon.core.fold import Ending
+from antiphon.core.opening import opening
 from antiphon.core.prompt import Counts
 from antiphon.core.usage import usage
-from antiphon.errors import EngineFailed
-from antiphon.ids import Prefix
+from antiphon.errors import AntiphonError, Busy, EngineFailed
+from antiphon.ids import ItemIds, Prefix, new_id
+from antiphon.limits import Limits
+from antiphon.protocol.codec import decode_create
 from antiphon.protocol.events import Event
-from antiphon.protocol.items import UrlCitation
+from antiphon.protocol.items import Annotation, FileCitation, UrlCitation
 from antiphon.protocol.response import Logprob, Response, TopLogprob
+from antiphon.transport.sse import frames
 
 ENDINGS = (
     Ending(status="completed"),
@@ -31,7 +38,41 @@ ENDINGS = (
     Ending(status="failed", error=EngineFailed("The engine died.")),
     Ending(status="cancelled"),
 )
+ANY_ENDING = (
+    *ENDINGS,
+    Ending(status="incomplete", reason="content_filter"),
+    Ending(status="failed", error=Busy("Füll.", param="model", retry_after=2.5)),
+    Ending(status="failed", error=AntiphonError("An error without a code.")),
+)
 LOGPROB = Logprob(token="a", bytes=[97], logprob=-0.5, top_logprobs=[TopLogprob(token="a", bytes=[97], logprob=-0.5)])
+
+
+CITATIONS: tuple[Annotation, ...] = (
+    UrlCitation(url="http://x", title="x", start_index=0, end_index=1),
+    FileCitation(file_id="file_1", index=2),
+)
+# Requests as clients send them: the plainest, one for the background, and one that sets many fields.
+BODIES: tuple[Mapping[str, object], ...] = (
+    {"input": "hi"},
+    {"input": "hi", "background": True, "previous_response_id": new_id("resp")},
+    {
+        "input": "hi",
+        "instructions": "Be brief.",
+        "metadata": {"a": "b\u2028"},
+        "temperature": 1,
+        "tools": [
+            {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"x": {"minimum": 1.0}}}},
+            {"type": "custom", "name": "run"},
+        ],
+        "tool_choice": {"type": "function", "name": "f"},
+        "text": {"format": {"type": "json_schema", "name": "s", "schema": {"type": "object"}}},
+        "reasoning": {"effort": "low"},
+        "stop": ["x"],
+        "chat_template_kwargs": {"deep": [1, 2.0, None, {"a": True}]},
+        "conversation": "conv_" + new_id("conv")[5:],
+    },
+)
+USAGE = usage([Counts(input_tokens=3, output_tokens=2)])
 
 
 def numbered_ids(obfuscates: bool = False) -> "Emitter":
@@ -48,7 +89,40 @@ def emitted(deltas: list[Delta], ending: Ending = ENDINGS[0], emitter: Emitter |
     events = [*emitter.created(), *emitter.in_progress()]
     for delta in deltas:
         events += emitter.feed([delta])
-    return events + emitter.finish(ending, usage([Counts(input_tokens=3, output_tokens=2)]), 2)
+    return events + emitter.finish(ending, USAGE, 2)
+
+
+def opened(body: Mapping[str, object] = BODIES[0]) -> Response:
+    """The Response to a request as the service opens it."""
+    decoded = decode_create(msgspec.json.encode(body), Limits())
+    return opening(decoded.request, decoded.sent, new_id("resp"), "fake", 1_763_000_000, store=True)
+
+
+def recording(response: Response, obfuscates: bool = False) -> Emitter:
+    return Emitter(response, ItemIds(response.id), obfuscates, log=[])
+
+
+def told(emitter: Emitter, lists: Sequence[Sequence[Delta]]) -> list[Event]:
+    """From the beginning to before the end, as a turn feeds it: a list of nothing but text is said."""
+    events = [*emitter.created(), *emitter.in_progress()]
+    for deltas in lists:
+        texts = [delta for delta in deltas if isinstance(delta, Text)]
+        events += emitter.say(texts) if texts and len(texts) == len(deltas) else emitter.feed(deltas)
+    return events
+
+
+def entries_of(emitter: Emitter) -> list[Entry]:
+    assert emitter.log is not None
+    return [entry for entries in emitter.log for entry in entries]
+
+
+def sent(events: list[Event]) -> bytes:
+    return frames(events) if events else b""
+
+
+def as_stored(response: Response) -> Response:
+    """What comes back from the JSON that a store keeps."""
+    return msgspec.json.decode(msgspec.json.encode(response), type=Response)
 
 
 def types(events: list[Event]) -> list[str]:
@@ -61,13 +135,13 @@ def any_deltas(draw: st.DrawFn) -> list[Delta]:
     text = st.text(max_size=5)
     deltas: list[Delta] = []
     open_calls: set[int] = set()
-    for number in range(draw(st.integers(0, 25))):
+    for _ in range(draw(st.integers(0, 25))):
         kind = draw(
             st.sampled_from(["text", "thought", "summary", "refusal", "cite", "call", "custom", "more", "done"])
         )
         match kind:
             case "text":
-                deltas.append(Text(draw(text), (LOGPROB,) if draw(st.booleans()) else ()))
+                deltas.append(Text(draw(text), (LOGPROB,) * draw(st.sampled_from([0, 0, 1, 2]))))
             case "thought":
                 deltas.append(Thought(draw(text)))
             case "summary":
@@ -75,14 +149,29 @@ def any_deltas(draw: st.DrawFn) -> list[Delta]:
             case "refusal":
                 deltas.append(Refusal(draw(text)))
             case "cite":
-                deltas.append(Citation(UrlCitation(url="http://x", title="x", start_index=0, end_index=1)))
+                deltas.append(Citation(draw(st.sampled_from(CITATIONS))))
             case "call" | "custom":
-                deltas.append(CallStarted(number, "f", "function" if kind == "call" else "custom"))
-                open_calls.add(number)
-            case "more" | "done" if open_calls:
-                key = draw(st.sampled_from(sorted(open_calls)))
-                deltas.append(CallDelta(key, draw(text)) if kind == "more" else CallDone(key))
-                open_calls -= {key} if kind == "done" else set()
+                key, space = draw(st.integers(0, 3)), draw(st.sampled_from([None, "space"]))
+                deltas.append(CallStarted(key, f"f{key}", "function" if kind == "call" else "custom", space))
+                open_calls.add(key)
+            case "more" if open_calls:
+                deltas.append(CallDelta(draw(st.sampled_from(sorted(open_calls))), draw(text)))
+            case "done":  # perhaps of one that another item has closed
+                key = draw(st.integers(0, 3))
+                deltas.append(CallDone(key))
+                open_calls.discard(key)
         if not isinstance(deltas[-1] if deltas else None, CallStarted | CallDelta | CallDone):
             open_calls.clear()  # another kind of item closes them
     return deltas
+
+
+@st.composite
+def any_lists(draw: st.DrawFn) -> list[list[Delta]]:
+    """Deltas as they come together."""
+    deltas = draw(any_deltas())
+    lists: list[list[Delta]] = [[]]
+    for delta in deltas:
+        if draw(st.booleans()):
+            lists.append([])
+        lists[-1].append(delta)
+    return lists

@@ -4,16 +4,32 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Citation, Delta, Refusal, Summary, Text, Thought
 from antiphon.core.emitter import Emitter
+from antiphon.core.entries import Began, Ended
 from antiphon.core.fold import Ending, fold
-from antiphon.errors import Busy
+from antiphon.errors import Busy, EngineFailed, Unavailable
 from antiphon.protocol import events as ev
 from antiphon.protocol.items import FunctionCall, Message, OutputText, Reasoning, UrlCitation
-from tests.core.streams import ENDINGS, LOGPROB, any_deltas, emitted, numbered_ids, types
+from tests.core.streams import (
+    BODIES,
+    ENDINGS,
+    LOGPROB,
+    USAGE,
+    any_deltas,
+    any_lists,
+    emitted,
+    entries_of,
+    numbered_ids,
+    opened,
+    recording,
+    sent,
+    told,
+    types,
+)
 from tests.oracle import accumulate, check_event
 
 START = ["response.created", "response.in_progress"]
@@ -192,6 +208,74 @@ def test_a_response_in_an_event_does_not_change_when_the_run_goes_on() -> None:
     emitter.feed([Text("a")])
     emitter.finish(ENDINGS[0], None, 2)
     assert msgspec.json.encode(created) == before
+
+
+def test_a_queued_response_says_so_before_it_begins() -> None:
+    emitter = recording(opened(BODIES[1]))
+    events = told(emitter, [[Text("a")]]) + emitter.finish(ENDINGS[0], None, 2)
+    assert types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
+    carried = [event.response.status for event in events if isinstance(event, ev.ResponseEvent)]
+    assert carried == ["queued", "queued", "in_progress", "completed"]
+    assert accumulate([_plain(event) for event in events]).status == "completed"
+
+
+def test_a_response_that_is_cancelled_in_the_queue_never_begins() -> None:
+    emitter = recording(opened(BODIES[1]))
+    events = emitter.created() + emitter.finish(ENDINGS[3], None, 2)
+    assert types(events) == ["response.created", "response.queued", "response.incomplete"]
+    assert emitter.response.status == "cancelled"
+
+
+def test_the_log_is_what_was_fed_between_the_beginning_and_the_end() -> None:
+    emitter = recording(opened())
+    deltas: list[Delta] = [Text("a"), Text("b"), Thought("c")]
+    told(emitter, [deltas[:1], deltas[1:2], [], deltas[2:]])
+    emitter.finish(ENDINGS[0], USAGE, 2)
+    assert entries_of(emitter) == [Began(), *deltas, Ended(status="completed", usage=USAGE, at=2)]
+    assert emitter.log is not None
+    assert all(emitter.log)  # no list without an entry
+
+
+def test_whoever_keeps_nothing_has_no_log() -> None:
+    emitter = numbered_ids()
+    told(emitter, [[Text("a")]])
+    emitter.finish(ENDINGS[0], None, 2)
+    assert emitter.log is None
+
+
+def test_a_call_that_goes_on_after_something_else_was_said_fails_and_loses_nothing() -> None:
+    """Engines do that. What came with it before is told together with the end."""
+    emitter = recording(opened())
+    events = told(emitter, [[CallStarted(0, "f"), CallDelta(0, "{")]])
+    with pytest.raises(EngineFailed) as failed:
+        emitter.feed([Text("so"), CallDelta(0, "}"), Text("never")])
+    events += emitter.finish(Ending(status="failed", error=failed.value), None, 2)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert fold(events) == emitter.response
+    assert entries_of(emitter)[1:-1] == [CallStarted(0, "f"), CallDelta(0, "{"), Text("so")]
+    assert accumulate([_plain(event) for event in events if event.type != "error"]).status == "failed"
+
+
+def test_a_call_under_the_key_of_an_open_one_ends_that() -> None:
+    deltas: list[Delta] = [CallStarted(0, "f"), CallDelta(0, "{}"), CallStarted(0, "g"), CallDelta(0, "[]")]
+    calls = fold(emitted(deltas)).output
+    assert [(call.name, call.arguments) for call in calls if isinstance(call, FunctionCall)] == [
+        ("f", "{}"),
+        ("g", "[]"),
+    ]
+
+
+@settings(max_examples=200)
+@given(ending=st.sampled_from(ENDINGS), lists=any_lists())
+def test_an_end_that_could_not_be_kept_is_as_if_it_had_never_been(ending: Ending, lists: list[list[Delta]]) -> None:
+    response, error = opened(), Unavailable("The store does not answer.", retry_after=1.0)
+    emitter, failed = recording(response), recording(response)
+    events = told(emitter, lists)
+    emitter.finish(ending, USAGE, 2)
+    events += emitter.instead(error, 3)
+    at_once = told(failed, lists) + failed.finish(Ending(status="failed", error=error), USAGE, 3)
+    assert sent(events) == sent(at_once)
+    assert (emitter.response, entries_of(emitter)) == (failed.response, entries_of(failed))
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.status)

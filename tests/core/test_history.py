@@ -59,6 +59,9 @@ def test_an_item_is_named_by_its_place_in_the_input() -> None:
     assert made.param(3, ".content[0]") == "input[1].content[0]"
     assert made.param(0) == "previous_response_id"
     assert shorter(made, 2).param(0) == "input[0]"
+    talk = make_history(made.items[:2], made.items[2:], "conversation")
+    assert [talk.param(index, ".content") for index in (0, 2)] == ["conversation", "input[0].content"]
+    assert shorter(talk, 1).param(0) == "conversation"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """One Response's life: from `response.created` to exactly one terminal event, always last.
 
 A run has one driver: whoever awaits `drive` and is told every event, or awaits `result`. Telling is awaited,
-so a slow reader slows the engine down. A driver that goes away is cancelled, and then calls `cancel`.
+so a slow reader slows the engine down. A driver that goes away is cancelled, and then calls `cancel`. If the
+response is kept, its end is told only when that is done.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from antiphon.admission import Ticket
 from antiphon.agent.declared import Declared
 from antiphon.agent.patience import Deadlines, Patience
 from antiphon.agent.turn import Turn
-from antiphon.core.emitter import Emitter
+from antiphon.core.emitter import Emitter, Log
 from antiphon.core.fold import Ending
 from antiphon.core.prompt import Counts, Finish, Work
 from antiphon.core.usage import usage
@@ -50,10 +51,16 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Run:
-    def __init__(self, plan: Plan, emitter: Emitter, on_end: Callable[["Run"], None]) -> None:
+    """`keep` writes how it ended; what it raises is how the run ends instead."""
+
+    def __init__(
+        self, plan: Plan, emitter: Emitter, on_end: Callable[["Run"], None], keep: "Keep | None" = None
+    ) -> None:
         self._plan = plan
         self._emitter = emitter
         self._on_end = on_end
+        self._keep = keep
+        self._ending = _ENDINGS["stop"]
         self._turns: list[Counts] = []
         self._patience = Patience(plan.deadlines)
         self.error: AntiphonError | None = None
@@ -66,22 +73,28 @@ class Run:
         return self._emitter.response
 
     @property
+    def log(self) -> Log:
+        """What has happened so far; nothing of a run that nobody keeps."""
+        return [] if self._emitter.log is None else self._emitter.log
+
+    @property
     def waits(self) -> bool:
         """Is it the engine, or a place at it, that everybody waits for just now?"""
         return self._patience.waits > 0
 
     async def drive(self, tell: Tell) -> None:
         """Tell every event, in lists: what came together is told together."""
+        self.error = await self._tried(self._turn(tell))
+        events = self._end(self._ending if self.error is None else Ending(status="failed", error=self.error))
         try:
-            if (telling := tell(self._emitter.created())) is not None:
-                await telling
-            ending = await self._turn(tell)
-        except AntiphonError as error:
-            ending = self._failed(error)
-        except Exception:
-            log.exception("response %s failed by a defect", self.response.id)
-            ending = self._failed(Internal("The server made a mistake while it worked on this response."))
-        if (telling := tell(self._end(ending))) is not None:
+            if self._keep is not None:
+                fault = await self._tried(self._keep(self))
+                if fault is not None and self.error is None:  # one that had failed has failed, kept or not
+                    self.error = fault
+                    events = self._emitter.instead(fault, int(time()))
+        finally:
+            self._on_end(self)
+        if (telling := tell(events)) is not None:
             await telling
 
     async def result(self) -> Response:
@@ -93,13 +106,30 @@ class Run:
 
     def cancel(self) -> list[Event]:
         """The end of a run whose driver went away; nothing if it had ended."""
-        return [] if self.ended_at is not None else self._end(Ending(status="cancelled"))
+        if self.ended_at is not None:
+            return []
+        events = self._end(Ending(status="cancelled"))
+        self._on_end(self)
+        return events
 
     def interrupt(self, error: AntiphonError) -> None:
         """End it at once, for this reason; its driver still gets the terminal event."""
         self._patience.end(error)
 
-    async def _turn(self, tell: Tell) -> Ending:
+    async def _tried(self, work: Awaitable[None]) -> AntiphonError | None:
+        """What a client can be told of whatever was raised."""
+        try:
+            await work
+        except AntiphonError as error:
+            return error
+        except Exception:
+            log.exception("response %s failed by a defect", self.response.id)
+            return Internal("The server made a mistake while it worked on this response.")
+        return None
+
+    async def _turn(self, tell: Tell) -> None:
+        if (telling := tell(self._emitter.created())) is not None:
+            await telling
         plan, patience = self._plan, self._patience
         turn = Turn(plan.parser, plan.declared, self._emitter, plan.summarises)
         patience.start()
@@ -122,7 +152,7 @@ class Run:
             self._turns.append(turn.counts)
         if turn.finish not in _ENDINGS:  # none at all, or a word that nobody knows
             raise EngineFailed("The engine stopped in the middle of its answer.")
-        return _ENDINGS[turn.finish]
+        self._ending = _ENDINGS[turn.finish]
 
     async def _listen(self, turn: Turn, tell: Tell) -> None:
         """The token path."""
@@ -148,17 +178,14 @@ class Run:
         if (rest := turn.end()) and (telling := tell(rest)) is not None:
             await telling
 
-    def _failed(self, error: AntiphonError) -> Ending:
-        self.error = error
-        return Ending(status="failed", error=error)
-
     def _end(self, ending: Ending) -> list[Event]:
         self.ended_at = time()
         if self._plan.ticket is not None:
             self._plan.ticket.leave()
-        events = self._emitter.finish(ending, usage(self._turns), int(self.ended_at))
-        self._on_end(self)
-        return events
+        return self._emitter.finish(ending, usage(self._turns), int(self.ended_at))
+
+
+Keep = Callable[[Run], Awaitable[None]]
 
 
 def _nobody(events: list[Event]) -> None:

@@ -11,34 +11,36 @@ from msgspec import Struct
 from antiphon.protocol.items import Annotation
 from antiphon.protocol.response import Logprob
 
+# Logs are written with the tags and the order of the fields: a field may be added at the end, with a default.
 
-class Text(Struct, frozen=True, gc=False):
+
+class Text(Struct, frozen=True, gc=False, array_like=True, tag="t"):
     text: str
     logprobs: tuple[Logprob, ...] = ()
 
 
-class Thought(Struct, frozen=True, gc=False):
+class Thought(Struct, frozen=True, gc=False, array_like=True, tag="r"):
     text: str
 
 
-class Summary(Struct, frozen=True, gc=False):
+class Summary(Struct, frozen=True, gc=False, array_like=True, tag="s"):
     """A piece of a reasoning summary; `part` counts the summary's paragraphs."""
 
     text: str
     part: int = 0
 
 
-class Refusal(Struct, frozen=True, gc=False):
+class Refusal(Struct, frozen=True, gc=False, array_like=True, tag="n"):
     text: str
 
 
-class Citation(Struct, frozen=True):
+class Citation(Struct, frozen=True, array_like=True, tag="a"):
     """An annotation of the text said so far in the open message."""
 
     annotation: Annotation
 
 
-class CallStarted(Struct, frozen=True):
+class CallStarted(Struct, frozen=True, array_like=True, tag="c"):
     """A parser says the name the model used; agent/declared.py says what kind of call that is."""
 
     key: int
@@ -47,12 +49,12 @@ class CallStarted(Struct, frozen=True):
     namespace: str | None = None
 
 
-class CallDelta(Struct, frozen=True):
+class CallDelta(Struct, frozen=True, array_like=True, tag="d"):
     key: int
     text: str
 
 
-class CallDone(Struct, frozen=True):
+class CallDone(Struct, frozen=True, array_like=True, tag="e"):
     key: int
 
 

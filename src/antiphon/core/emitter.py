@@ -1,15 +1,18 @@
 """Deltas → events: indexes, ids, numbers, and an end for every beginning. Ids and time are handed in.
 
-    created ─▶ in_progress ─▶ feed* ─▶ finish
+    created ─▶ in_progress ─▶ feed* ─▶ finish ( ─▶ instead)
 
 At most one message or reasoning item is open; calls may overlap one another. `finish` closes what is open
-and gives exactly one terminal event, the last one ever.
+and gives exactly one terminal event, the last one ever. Whatever it is fed goes to its log, from which replay.py makes
+the same events again: nothing but the opening Response and the log may have a say in them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from sys import maxsize
 from typing import assert_never
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from antiphon.core.deltas import (
     CallDelta,
@@ -22,23 +25,29 @@ from antiphon.core.deltas import (
     Text,
     Thought,
 )
+from antiphon.core.entries import Began, Ended, Entry, Fault
 from antiphon.core.fold import ADDING, Ending, apply, closing
 from antiphon.core.obfuscation import obfuscate
 from antiphon.core.open_items import OpenCall, OpenMessage, OpenReasoning, Status
 from antiphon.core.open_parts import OpenText, Out
-from antiphon.errors import AntiphonError
+from antiphon.core.spoken import EVERY, gather
+from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
 from antiphon.protocol import events as ev
 from antiphon.protocol.response import Response, Usage
 
 NewId = Callable[[Prefix], str]
+Log = list[Sequence[Entry]]
+_State = tuple[Response, int, int, OpenMessage | OpenReasoning | None, dict[int, OpenCall]]
 
 
 class Emitter:
     """The one who turns what a model did into what a client is told."""
 
-    def __init__(self, response: Response, new_id: NewId, obfuscates: bool = False) -> None:
+    def __init__(self, response: Response, new_id: NewId, obfuscates: bool = False, log: Log | None = None) -> None:
         self.response = response
+        self.log = log  # None for a response that nobody keeps
+        self.gathers = maxsize  # lists of the log from which on the last ones are folded; see `gather`
         self._new_id = new_id
         self._obfuscates = obfuscates
         self._number = 0
@@ -46,52 +55,97 @@ class Emitter:
         self._open: OpenMessage | OpenReasoning | None = None
         self._text: OpenText | None = None  # the part that the next piece of text most likely belongs to
         self._calls: dict[int, OpenCall] = {}
+        self._untold: Out = []  # what a `feed` that raised had made; goes out with the end
+        self._before: _State | None = None  # the end
 
     def created(self) -> Out:
-        return self._sealed([ev.Created(response=self.response)])
+        events: Out = [ev.Created(response=self.response)]
+        if self.response.status == "queued":
+            events.append(ev.Queued(response=self.response))
+        return self._sealed(events)
 
     def in_progress(self) -> Out:
+        self._record(Began())
+        if self.response.status != "in_progress":
+            self.response = replace(self.response, status="in_progress")
         return self._sealed([ev.InProgress(response=self.response)])
 
     def feed(self, deltas: Iterable[Delta]) -> Out:
+        """A list is kept as it is in the log: nobody may change it afterwards."""
+        given = deltas if type(deltas) is list else [*deltas]
+        if (log := self.log) is not None and given:
+            if len(log) >= self.gathers:
+                self._gather(log)
+            log.append(given)
         out: Out = []
-        for delta in deltas:
-            if type(delta) is Text and self._text is not None:
-                out += self._text.take((delta,), 0)
-            else:
-                self._take(delta, out)
-                self._text = self._open.text if isinstance(self._open, OpenMessage) else None
+        rest = iter(given)
+        try:
+            for delta in rest:
+                if type(delta) is Text and self._text is not None:
+                    out += self._text.take((delta,), 0)
+                else:
+                    self._take(delta, out)
+                    self._text = self._open.text if isinstance(self._open, OpenMessage) else None
+        except EngineFailed:
+            self._untold += self._sealed(out)
+            self._forget(1 + len([*rest]))
+            raise
         return self._sealed(out)
 
     def say(self, texts: Sequence[Text]) -> Out:
         """Text and nothing else, the token path: the same events as from `feed` at less than half the cost."""
-        if self._text is None or self._obfuscates:
+        part, log = self._text, self.log
+        if part is None or self._obfuscates:
             return self.feed(texts)
-        out = self._text.take(texts, self._number)
+        if log is not None:
+            if len(log) >= self.gathers:
+                self._gather(log)
+            log.append(texts)
+        out = part.take(texts, self._number)
         self._number += len(out)
         return out
 
+    def gather(self) -> None:
+        """From now on the log takes little room, as long as it is a plain list: nobody counts its lists."""
+        self.gathers = EVERY
+
     def finish(self, ending: Ending, usage: Usage | None, at: int) -> Out:
+        fault = None if ending.error is None else _fault(ending.error)
+        return self.end(Ended(status=ending.status, reason=ending.reason, fault=fault, usage=usage, at=at))
+
+    def end(self, ended: Ended) -> Out:
+        """`finish`, in the words of the log."""
+        self._record(ended)
+        self._before = self.response, self._number, self._items, self._open, self._calls
         out: Out = []
-        if ending.status == "completed" and not self._items:
+        if ended.status == "completed" and not self._items:
             self._take(Text(""), out)
-        self._close_all("completed" if ending.status == "completed" else "incomplete", out)
+        self._close_all("completed" if ended.status == "completed" else "incomplete", out)
         self._sealed(out)
-        self.response = closing(self.response, ending, usage, at)
-        return out + self._sealed(_terminal(self.response, ending))
+        self.response = closing(self.response, ended)
+        return self._untold + out + self._sealed(_terminal(self.response, ended))
+
+    def instead(self, error: AntiphonError, at: int) -> Out:
+        """The end could not be kept, so nobody was told of it: all that `finish` gave is replaced by these events."""
+        assert self._before is not None
+        usage = self.response.usage
+        self.response, self._number, self._items, self._open, self._calls = self._before
+        if self.log is not None:
+            self.log.pop()
+        return self.end(Ended(status="failed", fault=_fault(error), usage=usage, at=at))
 
     def _take(self, delta: Delta, out: Out) -> None:
-        match delta:
-            case Text() | Refusal() | Citation():
-                self._message(out).take(delta, out)
+        match delta:  # what comes most often comes first; most of the text does not come here
             case Thought() | Summary():
                 self._reasoning(out).take(delta, out)
             case CallDelta(key=key, text=text):
-                self._calls[key].take(text, out)
+                self._call(key).take(text, out)
+            case Text() | Refusal() | Citation():
+                self._message(out).take(delta, out)
             case CallStarted():
                 self._start_call(delta, out)
             case CallDone(key=key):
-                self._calls.pop(key).close("completed", out)
+                self._close_call(key, out)
             case _:
                 assert_never(delta)
 
@@ -110,9 +164,19 @@ class Emitter:
 
     def _start_call(self, started: CallStarted, out: Out) -> None:
         self._close_open("completed", out)
+        self._close_call(started.key, out)
         item_id = self._new_id("fc" if started.kind == "function" else "ctc")
         self._calls[started.key] = OpenCall(item_id, self._new_id("call"), self._next_index(), started)
         self._calls[started.key].open(out)
+
+    def _call(self, key: int) -> OpenCall:
+        if key not in self._calls:
+            raise EngineFailed("The engine went on with a tool call after it had said something else.")
+        return self._calls[key]
+
+    def _close_call(self, key: int, out: Out) -> None:
+        if (call := self._calls.pop(key, None)) is not None:
+            call.close("completed", out)
 
     def _next_index(self) -> int:
         self._items += 1
@@ -122,12 +186,26 @@ class Emitter:
         self._close_open(status, out)
         for call in self._calls.values():
             call.close(status, out)
-        self._calls.clear()
+        self._calls = {}
 
     def _close_open(self, status: Status, out: Out) -> None:
         if self._open is not None:
             self._open.close(status, out)
             self._open = None
+
+    def _record(self, entry: Began | Ended) -> None:
+        if self.log is not None:
+            self.log.append((entry,))
+
+    def _gather(self, log: Log) -> None:
+        if gather(log) and self._text is not None:
+            self._text.fold(EVERY)
+        self.gathers = len(log) + EVERY
+
+    def _forget(self, count: int) -> None:
+        """The last deltas that were fed never took place."""
+        if self.log is not None:
+            self.log[-1] = self.log[-1][:-count]
 
     def _sealed(self, out: Out) -> Out:
         """Number the events and let the Response keep up with them."""
@@ -143,21 +221,27 @@ class Emitter:
         return out
 
 
-def _terminal(response: Response, ending: Ending) -> Out:
-    if ending.status == "completed":
+def _terminal(response: Response, ended: Ended) -> Out:
+    if ended.status == "completed":
         return [ev.Completed(response=response)]
-    if ending.error is not None:
-        return [_error(ending.error), ev.Failed(response=response)]
+    if ended.fault is not None:
+        return [_error(ended.fault), ev.Failed(response=response)]
     # The SDKs know no `response.cancelled`, and Codex tries a failed one again.
     return [ev.Incomplete(response=response)]
 
 
-def _error(error: AntiphonError) -> ev.Error:
-    body = ev.ErrorBody(type=error.type, code=error.code, message=error.message, param=error.param)
+def _fault(error: AntiphonError) -> Fault:
+    return Fault(
+        type=error.type, code=error.code, message=error.message, param=error.param, retry_after=error.retry_after
+    )
+
+
+def _error(fault: Fault) -> ev.Error:
+    body = ev.ErrorBody(type=fault.type, code=fault.code, message=fault.message, param=fault.param)
     return ev.Error(
-        code=error.code,
-        message=error.message,
-        param=error.param,
+        code=fault.code,
+        message=fault.message,
+        param=fault.param,
         error=body,
-        retry_after=UNSET if error.retry_after is None else error.retry_after,
+        retry_after=UNSET if fault.retry_after is None else fault.retry_after,
     )

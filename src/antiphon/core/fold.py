@@ -10,9 +10,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.core.entries import Ended, Fault
 from antiphon.errors import AntiphonError
 from antiphon.protocol import events as ev
-from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, Usage
+from antiphon.protocol.response import IncompleteDetails, Response, ResponseError
 
 # The others that change a Response carry all of it.
 ADDING = frozenset({ev.OutputItemAdded, ev.OutputItemDone})
@@ -47,16 +48,16 @@ def fold(events: Iterable[ev.Event]) -> Response:
     return response
 
 
-def closing(response: Response, ending: Ending, usage: Usage | None, at: int) -> Response:
+def closing(response: Response, ended: Ended) -> Response:
     return replace(
         response,
-        status=ending.status,
-        completed_at=at if ending.status == "completed" else None,
-        incomplete_details=IncompleteDetails(reason=ending.reason) if ending.reason else None,
-        error=_error(ending.error) if ending.error else None,
-        usage=usage,
+        status=ended.status,
+        completed_at=ended.at if ended.status == "completed" else None,
+        incomplete_details=IncompleteDetails(reason=ended.reason) if ended.reason else None,
+        error=_error(ended.fault) if ended.fault else None,
+        usage=ended.usage,
     )
 
 
-def _error(error: AntiphonError) -> ResponseError:
-    return ResponseError(code=error.code or error.type, message=error.message, type=error.type)
+def _error(fault: Fault) -> ResponseError:
+    return ResponseError(code=fault.code or fault.type, message=fault.message, type=fault.type)

@@ -78,17 +78,20 @@ def is_output(item: InputItem) -> TypeGuard[Output]:
 class History(Struct, frozen=True):
     items: tuple[InputItem, ...] = ()
     places: Sequence[int] = ()  # of each item in the request's input; below 0 it was there before
+    before: str = "previous_response_id"  # the field of the request that earlier items came by
 
     def param(self, index: int, field: str = "") -> str:
         """How a client finds the item: `input[3].content[0]`."""
         place = self.places[index]
-        return f"input[{place}]{field}" if place >= 0 else "previous_response_id"
+        return f"input[{place}]{field}" if place >= 0 else self.before
 
 
-def make_history(earlier: Iterable[InputItem], given: Iterable[InputItem]) -> History:
+def make_history(
+    earlier: Iterable[InputItem], given: Iterable[InputItem], before: str = "previous_response_id"
+) -> History:
     """The items of previous responses or of a conversation, then the request's input."""
-    before, now = tuple(earlier), tuple(given)
-    history = History(before + now, range(-len(before), len(now)))
+    past, now = tuple(earlier), tuple(given)
+    history = History(past + now, range(-len(past), len(now)), before)
     _check_pairs(history)
     return history
 
@@ -112,7 +115,8 @@ def shorter(history: History, drop: int) -> History:
     """Without its `drop` oldest units. Instructions, the last user's message and the last unit always stay."""
     gone = set(chain.from_iterable(_spare(history)[:drop]))
     kept = [index for index in range(len(history.items)) if index not in gone]
-    return History(tuple([history.items[index] for index in kept]), tuple([history.places[index] for index in kept]))
+    items = tuple([history.items[index] for index in kept])
+    return History(items, tuple([history.places[index] for index in kept]), history.before)
 
 
 def units(history: History) -> list[list[int]]:

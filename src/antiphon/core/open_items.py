@@ -5,7 +5,8 @@
     … summary    added → [summary part added → summary delta* → done → summary part done]* → done
     call         added → arguments|input delta* → done → done
 
-Events leave here without a number; the emitter alone numbers them.
+Events leave here without a number; the emitter alone numbers them. Closing an item changes nothing in it: an end that
+could not be kept is told again, in other words.
 """
 
 from typing import Literal
@@ -54,8 +55,8 @@ class OpenMessage:
                 self._refusal(out).take(delta.text, out)
 
     def close(self, status: Status, out: Out) -> None:
-        self._close_part(out)
-        item = Message(id=self._id, role="assistant", status=status, content=[*self._content])
+        last = [] if self._part is None else [self._part.close(out)]
+        item = Message(id=self._id, role="assistant", status=status, content=[*self._content, *last])
         out.append(ev.OutputItemDone(output_index=self._index, item=item))
 
     def _text(self, out: Out) -> OpenText:
@@ -99,9 +100,10 @@ class OpenReasoning:
                 self._numbered(number, out).take(text, out)
 
     def close(self, status: Status, out: Out) -> None:
-        self._close_thought(out)
-        self._close_paragraph(out)
-        item = Reasoning(id=self._id, summary=self._summary, content=self._content or UNSET, status=status)
+        # At most one of the two is open.
+        content = self._content + ([] if self._thought is None else [self._thought.close(out)])
+        summary = self._summary + ([] if self._paragraph is None else [self._paragraph[1].close(out)])
+        item = Reasoning(id=self._id, summary=summary, content=content or UNSET, status=status)
         out.append(ev.OutputItemDone(output_index=self._index, item=item))
 
     def _raw(self, out: Out) -> OpenThought:

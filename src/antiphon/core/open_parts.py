@@ -12,6 +12,7 @@ from antiphon.protocol.items import Annotation, OutputText, ReasoningText, Refus
 from antiphon.protocol.response import Logprob, LogprobDelta, TopLogprobDelta
 
 Out = list[ev.Event]
+_TextDelta = ev.OutputTextDelta  # looked up for every token
 Place = tuple[str, int, int]  # where a part stands: its item's id, its output index, its content or summary index
 
 
@@ -31,7 +32,7 @@ class OpenText:
         for delta in deltas:
             text = delta.text
             pieces.append(text)
-            event = ev.OutputTextDelta(
+            event = _TextDelta(
                 sequence_number=number, item_id=item_id, output_index=output_index, content_index=part, delta=text
             )
             if delta.logprobs:
@@ -40,6 +41,10 @@ class OpenText:
             out.append(event)
             number += 1
         return out
+
+    def fold(self, count: int) -> None:
+        """Make one of the last pieces: so many small ones take ten times the room of what they say."""
+        self._pieces[-count:] = ["".join(self._pieces[-count:])]
 
     def cite(self, delta: Citation, out: Out) -> None:
         item_id, output_index, part = self._place

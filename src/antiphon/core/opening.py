@@ -6,10 +6,12 @@ What a client sent beyond OpenAI's fields is echoed only when it was sent.
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
 
-_ECHOED = frozenset({
+# What a Response says of its request, word for word; `store` is not here, since it says what was really done.
+ECHOED = frozenset({
     "instructions", "metadata", "parallel_tool_calls", "tool_choice", "tools", "temperature", "top_p",
     "presence_penalty", "frequency_penalty", "top_logprobs", "truncation", "text", "reasoning", "max_output_tokens",
-    "max_tool_calls", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "user",
+    "max_tool_calls", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "user", "background",
+    "previous_response_id", "conversation",
     # Beyond OpenAI's fields.
     "top_k", "min_p", "repetition_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "n", "best_of",
     "length_penalty", "skip_special_tokens", "chat_template_kwargs", "logprobs", "num_assistant_tokens",
@@ -18,10 +20,16 @@ _ECHOED = frozenset({
 })  # fmt: skip
 
 
-def opening(request: CreateResponse, sent: frozenset[str], response_id: str, model: str, created_at: int) -> Response:
-    """`sent` are the names of the fields that the client sent; the others have the Response's own defaults."""
-    # Nothing is kept yet, and a client should not believe otherwise.
-    response = Response(id=response_id, created_at=created_at, model=model, store=False)
-    for name in _ECHOED & sent:
+def opening(
+    request: CreateResponse, sent: frozenset[str], response_id: str, model: str, created_at: int, *, store: bool
+) -> Response:
+    """`sent` are the names of the fields that the client sent; the others have the Response's own defaults.
+
+    `store` says whether the response is really kept.
+    """
+    response = Response(id=response_id, created_at=created_at, model=model, store=store)
+    for name in ECHOED & sent:
         setattr(response, name, getattr(request, name))
+    if response.background:
+        response.status = "queued"
     return response

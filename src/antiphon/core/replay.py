@@ -1,0 +1,67 @@
+"""The same events again, byte for byte, from the opening Response and the log.
+
+A replay ends where its entries end. One that was fed what a dead owner left behind goes on as a living emitter.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from antiphon.core.deltas import Text
+from antiphon.core.emitter import Emitter
+from antiphon.core.entries import Began, Ended, Entry
+from antiphon.core.open_parts import Out
+from antiphon.ids import ItemIds
+from antiphon.protocol.response import Response
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Entry])
+
+
+def encode_entries(entries: list[Entry]) -> bytes:
+    return _encoder.encode(entries)
+
+
+def decode_entries(batch: bytes) -> list[Entry]:
+    return _decoder.decode(batch)
+
+
+def reopened(response: Response) -> Response:
+    """The Response as it stood at its creation, however far it is by now."""
+    return replace(
+        response,
+        status="queued" if response.background else "in_progress",
+        completed_at=None,
+        error=None,
+        incomplete_details=None,
+        output=[],
+        usage=None,
+    )
+
+
+class Replay:
+    """`emitter` is in the state after all that was fed, its log included."""
+
+    def __init__(self, opening: Response, obfuscates: bool) -> None:
+        self.emitter = Emitter(opening, ItemIds(opening.id), obfuscates, log=[])
+
+    def open(self) -> Out:
+        return self.emitter.created()
+
+    def feed(self, entries: Iterable[Entry]) -> Out:
+        emitter = self.emitter
+        out: Out = []
+        for kind, alike in groupby(entries, type):
+            run: list[Any] = [*alike]
+            if kind is Began:
+                out += emitter.in_progress()
+            elif kind is Ended:
+                out += emitter.end(run[0])
+            elif kind is Text:
+                out += emitter.say(run[:1]) + emitter.say(run[1:])  # the first may have to open a part
+            else:
+                out += emitter.feed(run)
+        return out

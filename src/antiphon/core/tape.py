@@ -1,0 +1,233 @@
+"""A log without its words, for a response that has ended: the words stand in its terminal Response already.
+
+All that was said in one kind of delta, one piece after the other, is what the output's items say in that kind, one item
+after the other; so a tape has only the order of the pieces and their lengths, in characters. The pieces of a call are
+cut from the call's own item, since calls may overlap.
+
+    version ─ CRC-32 of the response's id and the rest ─ the rest: runs of pieces; what Ended says beyond the Response
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, groupby, pairwise
+from operator import attrgetter
+from typing import Annotated, Any, Generic, TypeVar, get_args
+from zlib import crc32
+
+import msgspec
+from msgspec import Meta, Struct
+
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Citation, Refusal, Summary, Text, Thought
+from antiphon.core.entries import Began, Ended, Entry, Fault
+from antiphon.core.spoken import Spoken
+from antiphon.protocol.items import Annotation, CustomToolCall, FunctionCall, Message, Reasoning
+from antiphon.protocol.parts import OutputText, RefusalPart
+from antiphon.protocol.response import Logprob, Response
+
+# Of the tape's form and of the emitter together: it changes when other events would come of the same log.
+VERSION = 1
+
+_HEAD = 5  # bytes: one for the version, four for the sum
+_Lengths = list[Annotated[int, Meta(ge=0)]]
+
+
+class UnreadableTape(Exception):
+    """It is damaged, of another response or of another version: nobody may be told what it says."""
+
+
+class _Run(Struct, frozen=True, array_like=True):
+    """Pieces of one kind in a row; `kind` is their tag, `key` the call or the paragraph that they belong to."""
+
+    kind: str
+    lengths: _Lengths
+    key: int = 0
+    logprobs: _Lengths = []  # how many each piece has; nothing if none has any
+
+
+class _Fault(Struct, frozen=True, array_like=True):
+    code: str | None
+    param: str | None
+    retry_after: float | None
+
+
+class _Tape(Struct, frozen=True, array_like=True):
+    runs: list[_Run]
+    at: int
+    fault: _Fault | None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Tape)
+
+
+def pack(entries: Iterable[Entry | Spoken], response: Response) -> bytes:
+    """`entries` are all there are, `Ended` included; `response` is the terminal one."""
+    *before, ended = entries
+    assert isinstance(ended, Ended)
+    fault = ended.fault
+    more = None if fault is None else _Fault(fault.code, fault.param, fault.retry_after)
+    rest = _encoder.encode(_Tape([*_runs(before)], ended.at, more))
+    return bytes((VERSION,)) + _sum(rest, response) + rest
+
+
+def unpack(tape: bytes, response: Response) -> list[Entry]:
+    if tape[:1] != bytes((VERSION,)):
+        raise UnreadableTape(f"The tape is of another version than {VERSION}.")
+    rest = tape[_HEAD:]
+    if tape[1:_HEAD] != _sum(rest, response):
+        raise UnreadableTape("The tape is damaged or belongs to another response.")
+    try:
+        read = _decoder.decode(rest)
+    except msgspec.DecodeError as error:
+        raise UnreadableTape(f"The tape is damaged: {error}") from None
+    said = _Said(response)
+    entries = [entry for run in read.runs for entry in said.again(run)]
+    said.check_told()
+    return [*entries, _ended(read, response)]
+
+
+def _sum(rest: bytes, response: Response) -> bytes:
+    return crc32(rest, crc32(response.id.encode())).to_bytes(4, "big")
+
+
+def _misfit(what: str) -> UnreadableTape:
+    return UnreadableTape(f"The tape does not fit the response: {what}.")
+
+
+def _ended(tape: _Tape, response: Response) -> Ended:
+    details = response.incomplete_details
+    return Ended(
+        status=response.status,
+        reason=details.reason if details else None,
+        fault=_fault(tape, response),
+        usage=response.usage,
+        at=tape.at,
+    )
+
+
+def _fault(tape: _Tape, response: Response) -> Fault | None:
+    error, more = response.error, tape.fault
+    if error is None and more is None:
+        return None
+    if error is None or more is None:
+        raise _misfit("one of them failed")
+    return Fault(type=error.type, code=more.code, message=error.message, param=more.param, retry_after=more.retry_after)
+
+
+# ---- what was said → runs
+
+_TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(Entry)}
+_KEYS: dict[type, Callable[[Any], int]] = {
+    Thought: lambda delta: 0,
+    Refusal: lambda delta: 0,
+    Summary: attrgetter("part"),
+    CallDelta: attrgetter("key"),
+}
+
+
+def _runs(entries: Iterable[Any]) -> Iterator[_Run]:
+    for kind, alike in groupby(entries, type):
+        if kind is Spoken:
+            yield from [_Run(_TAGS[spoken.kind], spoken.lengths.tolist()) for spoken in alike]
+        elif kind is Text:
+            yield _run_of_text([*alike])
+        elif kind in _KEYS:
+            for key, pieces in groupby(alike, _KEYS[kind]):
+                yield _Run(_TAGS[kind], [len(piece.text) for piece in pieces], key)
+        else:
+            yield from [_Run(_TAGS[kind], [], getattr(entry, "key", 0)) for entry in alike]
+
+
+def _run_of_text(texts: list[Text]) -> _Run:
+    logprobs = [text.logprobs for text in texts]
+    counts = [len(given) for given in logprobs] if any(logprobs) else []
+    return _Run(_TAGS[Text], [len(text.text) for text in texts], 0, counts)
+
+
+# ---- runs → what was said
+
+_Whole = TypeVar("_Whole", str, tuple[Logprob, ...], tuple[Annotation, ...])
+
+
+class _Cut(Generic[_Whole]):
+    """Something whole that is given away piece by piece."""
+
+    def __init__(self, whole: _Whole) -> None:
+        self._whole: _Whole = whole
+        self._at = 0
+
+    def next(self, lengths: Iterable[int]) -> list[_Whole]:
+        edges = [*accumulate(lengths, initial=self._at)]
+        self._at = edges[-1]
+        return [self._whole[start:end] for start, end in pairwise(edges)]
+
+    @property
+    def fits(self) -> bool:
+        """Were the pieces together as long as the whole?"""
+        return self._at == len(self._whole)
+
+
+class _Said:
+    """All that a Response's items say, by the kind of delta that it was said in."""
+
+    def __init__(self, response: Response) -> None:
+        output = response.output
+        parts = [part for item in output if isinstance(item, Message) for part in item.content]
+        texts = [part for part in parts if isinstance(part, OutputText)]
+        thoughts = [item for item in output if isinstance(item, Reasoning)]
+        self.texts = _Cut("".join([part.text for part in texts]))
+        self.logprobs = _Cut(tuple([one for part in texts for one in part.logprobs]))
+        self.annotations = _Cut(tuple([one for part in texts for one in part.annotations]))
+        self.refusals = _Cut("".join([part.refusal for part in parts if isinstance(part, RefusalPart)]))
+        self.thoughts = _Cut("".join([part.text for item in thoughts for part in item.content or ()]))
+        self.summaries = _Cut("".join([part.text for item in thoughts for part in item.summary]))
+        self._items = iter([item for item in output if isinstance(item, FunctionCall | CustomToolCall)])
+        self._calls: list[_Cut[str]] = []
+        self._open: dict[int, _Cut[str]] = {}
+
+    def again(self, run: _Run) -> list[Entry]:
+        if run.kind not in _AGAIN:
+            raise _misfit(f"nothing is said in {run.kind!r}")
+        return _AGAIN[run.kind](self, run)
+
+    def check_told(self) -> None:
+        words = (self.texts, self.refusals, self.thoughts, self.summaries, *self._calls)
+        if not (all(cut.fits for cut in words) and self.logprobs.fits and self.annotations.fits):
+            raise _misfit("they differ in length")
+        if next(self._items, None) is not None:
+            raise _misfit("it has more calls")
+
+    def start_call(self, key: int) -> CallStarted:
+        item = next(self._items, None)
+        if item is None:
+            raise _misfit("it has fewer calls")
+        is_function = isinstance(item, FunctionCall)
+        self._open[key] = call = _Cut(item.arguments if isinstance(item, FunctionCall) else item.input)
+        self._calls.append(call)
+        return CallStarted(key, item.name, "function" if is_function else "custom", item.namespace or None)
+
+    def call(self, key: int) -> _Cut[str]:
+        if key not in self._open:
+            raise _misfit(f"no call has the key {key}")
+        return self._open[key]
+
+
+def _texts(said: _Said, run: _Run) -> list[Entry]:
+    texts = said.texts.next(run.lengths)
+    if not run.logprobs:
+        return [Text(text) for text in texts]
+    if len(run.logprobs) != len(texts):
+        raise _misfit("pieces without log probabilities")
+    return [*map(Text, texts, said.logprobs.next(run.logprobs))]
+
+
+_AGAIN: dict[str, Callable[[_Said, _Run], list[Entry]]] = {
+    _TAGS[Began]: lambda said, run: [Began()],
+    _TAGS[Text]: _texts,
+    _TAGS[Thought]: lambda said, run: [*map(Thought, said.thoughts.next(run.lengths))],
+    _TAGS[Summary]: lambda said, run: [Summary(text, run.key) for text in said.summaries.next(run.lengths)],
+    _TAGS[Refusal]: lambda said, run: [*map(Refusal, said.refusals.next(run.lengths))],
+    _TAGS[Citation]: lambda said, run: [Citation(one) for few in said.annotations.next([1]) for one in few],
+    _TAGS[CallStarted]: lambda said, run: [said.start_call(run.key)],
+    _TAGS[CallDelta]: lambda said, run: [CallDelta(run.key, text) for text in said.call(run.key).next(run.lengths)],
+    _TAGS[CallDone]: lambda said, run: [CallDone(run.key)],
+}
