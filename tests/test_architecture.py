@@ -17,6 +17,7 @@ from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,9 @@ WITHOUT_IO = {"core", "parsers"}
 PLUGINS: dict[str, Callable[[ast.ClassDef], bool]] = {
     "engines": lambda node: {"generate", "capabilities"} <= _methods(node),
     "parsers": lambda node: node.name.endswith("Parser"),
+    "stores": lambda node: (
+        {"append", "tell"} <= _methods(node) or any(_name(base) == "SqlStore" for base in node.bases)
+    ),
 }
 
 
@@ -215,13 +219,40 @@ def test_an_ignored_type_has_a_code_and_a_reason() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((SRC.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    return project
+
+
+def _packages(lines: list[str]) -> set[str]:
+    return {re.split(r"[^\w-]", line)[0] for line in lines}
+
+
+_owners = cache(packages_distributions)
+
+
+def _foreign(module: Module) -> set[str]:
+    """The packages of others that it imports, as pip calls them."""
+    roots = {name.split(".")[0] for name in module.imports()} - sys.stdlib_module_names - {"antiphon"}
+    return {_owners().get(name, [name])[0].lower().replace("_", "-") for name in roots}
+
+
 def test_every_dependency_is_declared_and_every_declared_one_is_used() -> None:
-    project = tomllib.loads((SRC.parent / "pyproject.toml").read_text("utf-8"))["project"]
-    declared = {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]}
-    roots = {name.split(".")[0] for module in modules() for name in module.imports()}
-    owners = packages_distributions()
-    foreign = roots - sys.stdlib_module_names - {"antiphon"}
-    assert {owners.get(name, [name])[0].lower().replace("_", "-") for name in foreign} == declared
+    project = _project()
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    imported = {package for module in modules() for package in _foreign(module)}
+    assert imported == _packages(project["dependencies"]) | _packages(extras)
+
+
+def test_an_extra_is_imported_by_its_own_plug_in_alone_and_that_by_nobody() -> None:
+    wrong = []
+    for extra, lines in _project()["optional-dependencies"].items():
+        own = {module.dotted for module in modules() if module.path.stem.startswith(extra)}
+        for module in modules():
+            if module.dotted not in own:
+                wrong += [f"{module} imports {package}" for package in _foreign(module) & _packages(lines)]
+                wrong += [f"{module} imports {name}" for name in own & set(map(_ours, module.imports()))]
+    assert not wrong, "\n".join(wrong)
 
 
 def _registries() -> list[Module]:
@@ -257,3 +288,7 @@ def test_every_plug_in_is_registered(part: str) -> None:
 
 def _methods(node: ast.ClassDef) -> set[str]:
     return {item.name for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,63 @@
+"""Who works on what: an owner's sign of life covers everything it runs, and whoever takes over grows the fence."""
+
+from collections.abc import Collection
+
+from antiphon.stores.base import Claim, Claimed, Lost, StoredResponse
+from antiphon.stores.sql.operation import Operation, alone, sought, sql
+from antiphon.stores.sql.responses import COLUMNS, stored
+
+_ALIVE = """
+INSERT INTO owners (owner, until) VALUES ($1, $2) ON CONFLICT (owner) DO UPDATE SET until = excluded.until
+"""
+_TAKE = f"""
+UPDATE responses SET owner = $3, lease = $4, fence = fence + 1, attempts = attempts + 1
+WHERE tenant = $1 AND id = $2 AND ended IS NULL RETURNING {COLUMNS}
+"""
+_DISOWN = "UPDATE responses SET owner = NULL WHERE tenant = $1 AND id = $2 AND owner = $3 AND ended IS NULL"
+_OWNER = "SELECT owner FROM responses WHERE tenant = $1 AND id = $2 AND fence = $3 AND ended IS NULL {lock}"
+_RELEASE = """
+UPDATE responses SET status = 'queued', owner = NULL, lease = 0, attempts = attempts - 1 WHERE tenant = $1 AND id = $2
+"""
+_ORPHANS = """
+SELECT tenant, id FROM responses
+WHERE ended IS NULL AND background = $2 AND lease <= $1
+    AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.owner = responses.owner AND owners.until > $1)
+ORDER BY created, id LIMIT $3 {skip}
+"""
+_ALL = 1_000_000
+
+
+def renew(claim: Claim, ids: Collection[str], now: float) -> Operation[set[str]]:
+    yield sql(_ALIVE, claim.owner, claim.until)
+    rows = yield sql("SELECT tenant, id, lease FROM responses WHERE ended IS NULL AND owner = $1", claim.owner)
+    for tenant, response_id, lease in rows:
+        if response_id not in ids and lease <= now:  # what it forgot; not what it has begun a moment ago
+            yield sql(_DISOWN, tenant, response_id, claim.owner)
+    return {response_id for _, response_id, _ in rows}.intersection(ids)
+
+
+def claim_orphans(claim: Claim, background: int, now: float) -> Operation[list[Claimed]]:
+    orphans = yield sql(_ORPHANS, now, 0, _ALL)
+    if background > 0:
+        orphans += yield sql(_ORPHANS, now, 1, background)
+    claimed = []
+    for tenant, response_id in orphans:
+        row = yield from take(tenant, response_id, claim)
+        if row is not None:
+            claimed.append(Claimed(tenant, row))
+    yield sql("DELETE FROM owners WHERE until <= $1", now)
+    return sorted(claimed, key=lambda one: (one.row.created, one.row.id))
+
+
+def take(tenant: str, response_id: str, claim: Claim) -> Operation[StoredResponse | None]:
+    rows = yield alone(_TAKE, tenant, sought(response_id), claim.owner, claim.until)
+    return stored(rows[0]) if rows else None
+
+
+def release(tenant: str, response_id: str, fence: int) -> Operation[None]:
+    """One that has no owner has been released already, by somebody whose answer got lost."""
+    rows = yield sql(_OWNER, tenant, response_id, fence)
+    if not rows:
+        raise Lost(response_id)
+    if rows[0][0] is not None:
+        yield sql(_RELEASE, tenant, response_id)

@@ -1,0 +1,149 @@
+"""A store over SQL: every method is one operation, which a driver carries out within one transaction."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from antiphon.stores.base import (
+    Bounds,
+    Claim,
+    Claimed,
+    ConversationRow,
+    End,
+    ItemRow,
+    Key,
+    Link,
+    NewResponse,
+    Page,
+    Schema,
+    StoredResponse,
+)
+from antiphon.stores.sql import conversations, keys, leases, live, removal, responses, retention, totals
+from antiphon.stores.sql.operation import Operation
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+
+class SqlStore(ABC):
+    name: str
+
+    def __init__(self, ttl: float, clock: Clock = time.time) -> None:
+        self._ttl = ttl
+        self._clock = clock
+
+    @abstractmethod
+    async def open(self) -> None: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    def healthy(self) -> bool: ...
+
+    @abstractmethod
+    async def schema(self) -> Schema: ...
+
+    @abstractmethod
+    async def _do(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
+        """Carry out one operation. `make` may be called again, to begin anew."""
+
+    async def begin(
+        self, tenant: str, new: NewResponse, claim: Claim, key: Key | None = None, room: int | None = None
+    ) -> str | None:
+        now = self._clock()
+        return await self._do(lambda: responses.begin(tenant, new, claim, key, room, now), write=True)
+
+    async def keyed(self, tenant: str, key: Key) -> str | None:
+        now = self._clock()
+        return await self._do(lambda: keys.find(tenant, key, now), write=False)
+
+    async def start(self, tenant: str, response_id: str, fence: int) -> None:
+        await self._do(lambda: responses.start(tenant, response_id, fence), write=True)
+
+    async def finish(self, tenant: str, end: End) -> None:
+        now = self._clock()
+        await self._do(lambda: responses.finish(tenant, end, now), write=True)
+
+    async def get(self, tenant: str, response_id: str) -> StoredResponse | None:
+        now = self._clock()
+        return await self._do(lambda: responses.get(tenant, response_id, now), write=False)
+
+    async def chain(self, tenant: str, response_id: str, known: frozenset[str] = frozenset()) -> list[Link]:
+        now = self._clock()
+        return await self._do(lambda: responses.chain(tenant, response_id, known, now), write=False)
+
+    async def delete(self, tenant: str, response_id: str) -> bool:
+        now = self._clock()
+        return await self._do(lambda: removal.delete(tenant, response_id, now), write=True)
+
+    async def renew(self, claim: Claim, ids: Collection[str]) -> set[str]:
+        now = self._clock()
+        return await self._do(lambda: leases.renew(claim, ids, now), write=True)
+
+    async def claim(self, claim: Claim, background: int) -> list[Claimed]:
+        now = self._clock()
+        return await self._do(lambda: leases.claim_orphans(claim, background, now), write=True)
+
+    async def take(self, tenant: str, response_id: str, claim: Claim) -> StoredResponse | None:
+        return await self._do(lambda: leases.take(tenant, response_id, claim), write=True)
+
+    async def release(self, tenant: str, response_id: str, fence: int) -> None:
+        await self._do(lambda: leases.release(tenant, response_id, fence), write=True)
+
+    async def append(self, tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> None:
+        await self._do(lambda: live.append(tenant, response_id, fence, number, batch), write=True)
+
+    async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
+        return await self._do(lambda: live.read(tenant, response_id, after), write=False)
+
+    async def create_conversation(self, tenant: str, row: ConversationRow, items: Sequence[ItemRow]) -> None:
+        await self._do(lambda: conversations.create(tenant, row, items), write=True)
+
+    async def conversation(self, tenant: str, conversation_id: str) -> ConversationRow | None:
+        return await self._do(lambda: conversations.get(tenant, conversation_id), write=False)
+
+    async def merge_metadata(
+        self, tenant: str, conversation_id: str, changes: Mapping[str, str | None], most: int
+    ) -> ConversationRow | None:
+        now = self._clock()
+        return await self._do(
+            lambda: conversations.merge_metadata(tenant, conversation_id, changes, most, now), write=True
+        )
+
+    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+        expires = self._clock() + self._ttl
+        return await self._do(lambda: conversations.delete(tenant, conversation_id, expires), write=True)
+
+    async def add_items(self, tenant: str, conversation_id: str, items: Sequence[ItemRow], most: int) -> bool:
+        now = self._clock()
+        return await self._do(lambda: conversations.add(tenant, conversation_id, items, most, now), write=True)
+
+    async def all_items(self, tenant: str, conversation_id: str) -> list[bytes] | None:
+        return await self._do(lambda: conversations.all_items(tenant, conversation_id), write=False)
+
+    async def page_items(
+        self, tenant: str, conversation_id: str, after: str | None, limit: int, descending: bool
+    ) -> Page | None:
+        return await self._do(
+            lambda: conversations.page_items(tenant, conversation_id, after, limit, descending), write=False
+        )
+
+    async def item(self, tenant: str, conversation_id: str, item_id: str) -> bytes | None:
+        return await self._do(lambda: conversations.item(tenant, conversation_id, item_id), write=False)
+
+    async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> bool:
+        now = self._clock()
+        return await self._do(lambda: conversations.delete_item(tenant, conversation_id, item_id, now), write=True)
+
+    async def find_item(self, tenant: str, item_id: str) -> bytes | None:
+        now = self._clock()
+        return await self._do(lambda: conversations.find_item(tenant, item_id, now), write=False)
+
+    async def sweep(self, bounds: Bounds, most: int = 500) -> int:
+        now = self._clock()
+        return await self._do(lambda: retention.sweep(bounds, most, now), write=True)
+
+    async def tenants(self) -> dict[str, tuple[int, int]]:
+        return await self._do(totals.tenants, write=False)

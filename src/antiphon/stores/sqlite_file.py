@@ -1,0 +1,182 @@
+"""A SQLite file: how it is opened and set, brought up to date, and how an operation runs on it.
+
+What a commit acknowledged is on the disk (synchronous=FULL). Deleted content is overwritten (secure_delete).
+"""
+
+import errno
+import os
+import re
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from antiphon.errors import StartupError
+from antiphon.stores import schema
+from antiphon.stores.base import Schema
+from antiphon.stores.sql.operation import Operation, Rows
+
+T = TypeVar("T")
+MEMORY = ":memory:"
+
+BUSY_MS = 5000
+_PAGES = 2000  # of the log of changes, after which they are brought into the file: 8 MB
+_SETTINGS: dict[str, Any] = {
+    "journal_mode": "WAL",
+    "synchronous": "FULL",
+    "secure_delete": "ON",
+    "cache_size": -8000,  # KiB; more does not pay, since the system has the file in memory too
+    "wal_autocheckpoint": _PAGES,
+    "journal_size_limit": _PAGES * 4096,
+    "temp_store": "MEMORY",
+}
+
+
+class _Texts(dict[str, str]):
+    """Statements as SQLite wants them, made once."""
+
+    def __missing__(self, text: str) -> str:
+        own = re.sub(r"\$(\d+)", r"?\1", text).replace("{lock}", "").replace("{skip}", "").strip()
+        self[text] = own
+        return own
+
+
+class Connection:
+    """Used by one thread at a time."""
+
+    def __init__(self, path: str) -> None:
+        self._connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        self._connection.set_busy_timeout(BUSY_MS)
+        self._execute = self._connection.cursor().execute
+        self._texts = _Texts()
+        self._changes = 0
+
+    def run(self, text: str) -> Rows:
+        return self._execute(text).fetchall()
+
+    def drive(self, operation: Operation[T]) -> T:
+        execute, texts = self._execute, self._texts
+        try:
+            statement = next(operation)
+            while True:
+                statement = operation.send(execute(texts[statement.text], statement.values).fetchall())
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+
+    def set(self, settings: dict[str, Any]) -> None:
+        for name, value in settings.items():
+            self._connection.pragma(name, value)
+
+    def has_written(self) -> bool:
+        """Since it was asked last."""
+        before, self._changes = self._changes, self._connection.total_changes()
+        return self._changes != before
+
+    def roll_back(self) -> None:
+        """Whatever was not committed."""
+        if self._connection.in_transaction:
+            self.run("ROLLBACK")
+
+    def clear_log(self) -> bool:
+        """Bring the log of changes into the file and empty it. False: somebody else is using it just now."""
+        self._connection.set_busy_timeout(0)
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error:
+            return False
+        finally:
+            self._connection.set_busy_timeout(BUSY_MS)
+        return True
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def connect(path: str) -> tuple[Connection, Connection | None]:
+    """One to write and one to read, to a file that is made if need be; memory has but one. Raises StartupError."""
+    try:
+        if path == MEMORY:
+            return _migrated(_set(path)), None
+        _make(Path(path))
+        pair = _migrated(_set(path)), _set(path, query_only=True)
+        _sync(Path(path).parent)
+        return pair
+    except (OSError, apsw.Error) as error:
+        raise _explained(path, error) from None
+
+
+def look(path: str) -> Schema:
+    """At the schema of a file, which may not be there. Raises StartupError."""
+    if path == MEMORY or not os.path.exists(path):
+        return schema.schema("sqlite", 0)
+    try:
+        with closing(Connection(path)) as connection:
+            known = connection.run("SELECT 1 FROM sqlite_master WHERE name = 'migrations'")
+            return schema.schema("sqlite", connection.drive(schema.current()) if known else 0)
+    except apsw.Error as error:
+        raise _explained(path, error) from None
+
+
+def _set(path: str, **settings: Any) -> Connection:
+    connection = Connection(path)
+    connection.set({**_SETTINGS, **settings})
+    return connection
+
+
+def _migrated(connection: Connection) -> Connection:
+    """By one process at a time; another one then finds nothing left to do."""
+    try:
+        connection.run("BEGIN IMMEDIATE")
+        connection.run(schema.LEDGER)
+        for migration in schema.pending("sqlite", connection.drive(schema.current())):
+            connection.run(migration.text)
+            connection.drive(schema.done(migration))
+        connection.run("COMMIT")
+    finally:
+        connection.roll_back()
+    return connection
+
+
+def _make(path: Path) -> None:
+    """For its owner alone, who may have given it to others since.
+
+    A file that is there is left alone: closing it would give up every lock that this process has on it (fcntl(2)), and
+    the next process to leave would think it was the last one, and take the log of changes with it.
+    """
+    missing = [folder for folder in path.parents if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    if not path.exists():
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    elif path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+
+
+def _sync(folder: Path) -> None:
+    """The log of changes is a new file: its name is to survive a power cut like what stands in it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _explained(path: str, error: Exception) -> StartupError:
+    match error:
+        case NotADirectoryError() | FileExistsError():
+            said = f"The store {path} cannot be: a file is where its folder should be."
+        case IsADirectoryError():
+            said = f"The store {path} is a folder; --store takes a file."
+        case PermissionError() | apsw.ReadOnlyError() | apsw.PermissionsError():
+            said = f"The store {path} may not be written by this user."
+        case apsw.NotADBError() | apsw.CorruptError():
+            said = f"The file {path} is no store of ours: it is not a SQLite database, or is damaged."
+        case apsw.BusyError():
+            said = f"The store {path} is taken by another process."
+        case OSError():
+            said = f"The store {path} cannot be opened: {error.strerror}."
+        case _:
+            said = f"The store {path} cannot be opened: {error}."
+    return StartupError(said)

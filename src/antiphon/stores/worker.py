@@ -1,0 +1,153 @@
+"""A thread that carries out jobs in the order they came, all that wait together, and tells the event loop once.
+
+    submit ──▶ waiting ──▶ carried out ──▶ settled (on the loop)
+                  └──▶ withdrawn, when the thread does not get to it in time
+
+A defect ends the thread, as it should: its jobs end with Internal, and those behind them have a new thread.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from antiphon.errors import Internal, Unavailable
+from antiphon.stores.sql.operation import Operation
+
+T = TypeVar("T")
+DEADLINE = 10.0
+IDLE = 1.0
+_MOST = 256  # at a time
+GLANCE = 1.0
+
+
+class Job(Generic[T]):
+    __slots__ = ("begun", "error", "future", "make", "settled", "value", "withdrawn")
+
+    def __init__(self, make: Callable[[], Operation[T]], future: asyncio.Future[T], begun: int) -> None:
+        self.make = make
+        self.future = future
+        self.begun = begun
+        self.settled = False
+        self.withdrawn = False
+        self.value: T | None = None
+        self.error: Exception | None = None
+
+    def give(self, value: T) -> None:
+        self.value, self.error, self.settled = value, None, True
+
+    def fail(self, error: Exception) -> None:
+        self.error, self.settled = error, True
+
+    def tell(self) -> None:
+        """Whoever awaits it, if there still is somebody."""
+        if self.future.done():
+            return
+        if not self.settled:
+            self.future.set_exception(Internal("The store failed."))
+        elif self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.value)  # type: ignore[arg-type]  # a settled job without an error has one
+
+
+Jobs = Sequence[Job[Any]]
+
+
+class Worker:
+    def __init__(self, name: str, carry_out: Callable[[Jobs], None], idle: Callable[[], bool] | None = None) -> None:
+        """`idle` is called when there has been nothing to do for a second after some work; False: again later."""
+        self._name = name
+        self._carry_out = carry_out
+        self._idle = idle
+        self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._waiting: deque[Job[Any]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._closing = False
+        self._ended = asyncio.Event()
+        self._glances = 0
+        self._glance = self._loop.call_later(GLANCE, self._look)
+        self._start()
+
+    def submit(self, make: Callable[[], Operation[T]]) -> asyncio.Future[T]:
+        if self._closing:
+            raise Unavailable("The store is closed.", retry_after=5.0)
+        job = Job(make, self._loop.create_future(), self._glances)
+        self._waiting.append(job)
+        self._queue.put(job)
+        return job.future
+
+    async def close(self) -> None:
+        """When everything that was submitted has been carried out."""
+        self._closing = True
+        self._glance.cancel()
+        self._queue.put(None)
+        await self._ended.wait()
+        self._thread.join()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        """Is the thread stuck, say in a disk that does not answer? Then nobody waits for it longer than the deadline.
+
+        Whether what it was about will yet be done is not known then, as it is with a server that does not answer.
+        Glances are counted, and not time, in which this process may have been halted as a whole.
+        """
+        self._glances += 1
+        late = self._glances - DEADLINE / GLANCE
+        for job in self._waiting:
+            if job.begun > late:
+                break
+            job.withdrawn = True
+            job.fail(Unavailable("The store does not answer.", retry_after=5.0))
+            job.tell()
+        self._glance = self._loop.call_later(GLANCE, self._look)
+
+    def _settle(self, jobs: Jobs) -> None:
+        for job in jobs:
+            self._waiting.popleft()
+            job.tell()
+
+    # ---- in the thread
+
+    def _work(self) -> None:
+        following: Callable[[], None] = self._start  # unless it comes to its end
+        try:
+            self._go_on()
+            following = self._ended.set
+        finally:
+            self._loop.call_soon_threadsafe(following)
+
+    def _go_on(self) -> None:
+        restless = False
+        while (jobs := self._take(restless)) is not None:
+            if jobs:
+                self._do(jobs)
+            restless = self._idle is not None and (bool(jobs) or not self._idle())
+
+    def _do(self, jobs: list[Job[Any]]) -> None:
+        try:
+            self._carry_out([job for job in jobs if not job.withdrawn])
+        finally:
+            self._loop.call_soon_threadsafe(self._settle, jobs)
+
+    def _take(self, restless: bool) -> list[Job[Any]] | None:
+        """All that waits; none: it is quiet. None: the end."""
+        try:
+            first = self._queue.get(timeout=IDLE if restless else None)
+        except Empty:
+            return []
+        if first is None:
+            return None
+        jobs = [first]
+        for _ in range(min(self._queue.qsize(), _MOST)):
+            job = self._queue.get()
+            if job is None:
+                self._queue.put(None)
+                break
+            jobs.append(job)
+        return jobs

@@ -1,0 +1,60 @@
+"""Every store of the registry, empty; and another one at the same place, where that can be."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from antiphon.stores.base import Store
+from antiphon.stores.registry import STORES, make_store
+from tests.services import Postgres
+from tests.stores.rows import TTL, Clock
+
+NEEDS = {"postgresql": [pytest.mark.needs("postgresql")]}
+TABLES = "responses, owners, live, keys, conversations, items, totals"
+
+
+@pytest.fixture(params=[pytest.param(name, marks=NEEDS.get(name, [])) for name in STORES])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "postgresql":
+        yield from emptied(request.getfixturevalue("postgres"), request.getfixturevalue("database"))
+    else:
+        yield "memory" if request.param == "memory" else str(tmp_path / "new" / "store.db")
+
+
+@pytest.fixture(scope="session")
+def database(postgres: Postgres) -> Iterator[str]:
+    with postgres.database() as url:
+        yield url
+
+
+def emptied(postgres: Postgres, url: str) -> Iterator[str]:
+    """One database for all tests: to make one takes longer than most of them."""
+    yield url
+    postgres.sql(f"TRUNCATE {TABLES}", urlsplit(url).path.lstrip("/"))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(place: str, clock: Clock) -> AsyncIterator[Store]:
+    store = make_store(place, TTL, clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def another(place: str, store: Store, clock: Clock) -> AsyncIterator[Store]:
+    """As from another process; a store that only one can have is itself."""
+    if place == "memory":
+        yield store
+        return
+    another = make_store(place, TTL, clock)
+    await another.open()
+    yield another
+    await another.close()

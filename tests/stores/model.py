@@ -1,0 +1,87 @@
+"""A store in a few dictionaries, plain enough to be right, to hold real stores to."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from antiphon.stores.base import Claim, NewResponse
+from tests.stores.rows import TTL
+
+
+class Row(Struct):
+    tenant: str
+    new: NewResponse
+    fence: int
+    attempts: int = 1
+    owner: str | None = None
+    lease: float = 0.0
+    running: bool = True
+    hidden: bool = False
+    expires: float = float("inf")
+
+
+class Talk(Struct):
+    tenant: str
+    items: list[str]
+    deleted: bool = False
+
+
+class Model:
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self.talks: dict[str, Talk] = {}
+        self.owners: dict[str, float] = {}
+
+    def visible(self, tenant: str, name: str | None, now: float) -> bool:
+        row = self.rows.get(name or "")
+        return row is not None and row.tenant == tenant and not row.hidden and row.expires > now
+
+    def chain(self, tenant: str, name: str, now: float) -> list[str]:
+        return list(self._back(name)) if self.visible(tenant, name, now) else []
+
+    def finish(self, row: Row, expires: float) -> None:
+        row.running, row.owner, row.expires = False, None, expires
+
+    def take(self, row: Row, claim: Claim) -> None:
+        row.owner, row.lease = claim.owner, claim.until
+        row.fence += 1
+        row.attempts += 1
+
+    def orphans(self, now: float) -> list[Row]:
+        running = [row for row in self.rows.values() if row.running]
+        lonely = [row for row in running if row.lease <= now and self.owners.get(row.owner or "", 0.0) <= now]
+        return sorted(lonely, key=lambda row: (row.new.created, row.new.id))
+
+    def forget(self, name: str) -> None:
+        """Hidden while somebody continues it, and then gone."""
+        self.rows[name].hidden = True
+        self.rows[name].running = False
+        at: str | None = name
+        while at is not None and self.rows[at].hidden and not self._continued(at):
+            at = self.rows.pop(at).new.previous
+
+    def sweep(self, now: float, entries: int | None) -> None:
+        for name, row in list(self.rows.items()):
+            if name in self.rows and not row.hidden and row.expires <= now:
+                self.forget(name)
+        if entries is not None:
+            for tenant in {row.tenant for row in self.rows.values()}:
+                self._evict(tenant, entries)
+
+    def _evict(self, tenant: str, entries: int) -> None:
+        mine = [row for row in self.rows.values() if row.tenant == tenant and not row.hidden]
+        ended = sorted((row for row in mine if not row.running), key=lambda row: (row.expires, row.new.created))
+        for row in ended[: max(0, len(mine) - entries)]:
+            self.forget(row.new.id)
+
+    def _back(self, name: str | None) -> Iterator[str]:
+        while name is not None:
+            yield name
+            name = self.rows[name].new.previous
+
+    def _continued(self, name: str) -> bool:
+        return any(row.new.previous == name for row in self.rows.values())
+
+
+def expiry(now: float) -> float:
+    return now + TTL

@@ -1,0 +1,127 @@
+"""The thread behind a store: order, company, and what happens when it hangs or breaks."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from antiphon.errors import Internal, Unavailable
+from antiphon.stores import worker
+from antiphon.stores.sql.operation import Operation
+from antiphon.stores.worker import Jobs, Worker
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def working(carry_out: Callable[[Jobs], None], idle: Callable[[], bool] | None = None) -> AsyncIterator[Worker]:
+    made = Worker("test", carry_out, idle)
+    try:
+        yield made
+    finally:
+        async with asyncio.timeout(10):
+            await made.close()
+
+
+def number(value: int) -> Callable[[], Operation[int]]:
+    def operation() -> Operation[int]:
+        yield from ()
+        return value
+
+    return operation
+
+
+def answer(jobs: Jobs) -> None:
+    for job in jobs:
+        try:
+            next(job.make())
+        except StopIteration as stop:
+            job.give(stop.value)
+
+
+async def test_jobs_are_carried_out_in_order_and_those_that_wait_together() -> None:
+    sizes: list[int] = []
+    free = threading.Event()
+
+    def carry_out(jobs: Jobs) -> None:
+        sizes.append(len(jobs))
+        free.wait(10)
+        answer(jobs)
+
+    async with working(carry_out) as made, asyncio.timeout(10):
+        futures = [made.submit(number(value)) for value in range(100)]
+        free.set()
+        assert await asyncio.gather(*futures) == list(range(100))
+    assert sum(sizes) == 100
+    assert len(sizes) <= 3
+
+
+async def test_nobody_waits_for_a_thread_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "DEADLINE", 0.05)
+    monkeypatch.setattr(worker, "GLANCE", 0.01)
+    carried: list[int] = []
+    free = threading.Event()
+
+    def carry_out(jobs: Jobs) -> None:
+        carried.append(len(jobs))
+        free.wait(10)
+        answer(jobs)
+
+    async with working(carry_out) as made, asyncio.timeout(10):
+        first = made.submit(number(1))
+        while not carried:  # noqa: ASYNC110  # the thread says so
+            await asyncio.sleep(0)
+        second = made.submit(number(2))
+        for future in (first, second):
+            with pytest.raises(Unavailable):
+                await future
+        free.set()
+        assert await made.submit(number(3)) == 3
+    assert sum(carried) == 2, "what was given up before it was begun is not done"
+
+
+async def test_a_defect_ends_its_own_jobs_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda args: told.set())
+
+    def carry_out(jobs: Jobs) -> None:
+        answer(jobs)
+        if any(job.value == 13 for job in jobs):
+            for job in jobs:
+                job.settled = False
+            raise ZeroDivisionError
+
+    async with working(carry_out) as made, asyncio.timeout(10):
+        assert await made.submit(number(1)) == 1
+        with pytest.raises(Internal):
+            await made.submit(number(13))
+        assert await made.submit(number(2)) == 2
+    assert await asyncio.to_thread(told.wait, 10), "and is seen by whoever watches threads"
+
+
+async def test_a_closed_worker_takes_nothing_any_more() -> None:
+    async with working(answer) as made:
+        closing = asyncio.ensure_future(made.close())
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable):
+            made.submit(number(1))
+        await closing
+
+
+async def test_a_quiet_thread_puts_its_things_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "IDLE", 0.01)
+    done = threading.Event()
+    attempts: list[int] = []
+
+    def idle() -> bool:
+        attempts.append(1)
+        if len(attempts) == 3:
+            done.set()
+        return len(attempts) == 3
+
+    async with working(answer, idle) as made:
+        assert await made.submit(number(1)) == 1
+        assert await asyncio.to_thread(done.wait, 10)
+    assert len(attempts) == 3, "until it succeeded, and not again without new work"
