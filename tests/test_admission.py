@@ -176,6 +176,54 @@ async def test_longer_stays_and_longer_queues_put_callers_off_for_longer(monkeyp
     assert told(crowded) == 60
 
 
+async def test_who_is_patient_is_never_busy_and_comes_in_its_turn() -> None:
+    admission = Admission(slots=1, queue=1)
+    running, before, patient = admission.enter(), admission.enter(), admission.patient()
+    waiting = start(patient.ready())
+    await settle()
+    after = [admission.patient() for _ in range(3)]
+    tasks = [start(ticket.ready()) for ticket in after]
+    await settle()
+    assert (admission.running, admission.waiting) == (1, 5)
+    running.leave()
+    before.leave()
+    await finished(waiting)
+    assert not any(task.done() for task in tasks)
+    for ticket in (patient, *after):
+        ticket.leave()
+    await finished(*tasks)
+    assert (admission.running, admission.waiting) == (0, 0)
+
+
+async def test_who_is_patient_takes_no_place_before_it_waits_for_one() -> None:
+    admission = Admission(slots=1, queue=0)
+    patient = admission.patient()
+    other = admission.enter()
+    assert (admission.running, admission.waiting) == (1, 0)
+    other.leave()
+    patient.leave()
+    patient.leave()
+    assert (admission.running, admission.waiting) == (0, 0)
+    with pytest.raises(RuntimeError, match="left"):
+        await patient.ready()
+
+
+async def test_who_is_patient_takes_nobodys_room_to_wait() -> None:
+    admission = Admission(slots=1, queue=1)
+    admission.enter()
+    task = start(admission.patient().ready())
+    await settle()
+    admission.enter()
+    with pytest.raises(Busy):
+        admission.enter()
+    assert admission.waiting == 2
+    task.cancel()
+    await finished(task)
+    with pytest.raises(Busy):
+        admission.enter()
+    assert admission.waiting == 1
+
+
 @given(st.lists(st.tuples(st.sampled_from(["enter", "leave", "again"]), st.integers(0, 50)), max_size=200))
 @pytest.mark.shows("C.8")
 def test_whatever_happens_slots_and_queue_hold(steps: list[tuple[str, int]]) -> None:

@@ -6,6 +6,11 @@
        │                             └── leave() or cancelled ─────► out
        └── else ──► Busy, with a guess of when to come back
 
+    patient() ── ready() ──► running, or waiting however many wait
+
+Who is patient has waited elsewhere, within a bound: it takes its place only when it can use it, and takes none of the
+room that others have for waiting.
+
 A ticket is left exactly once however often it is tried, and a slot that is freed goes to who waited longest.
 """
 
@@ -27,6 +32,7 @@ class Admission:
         self.queue = queue
         self.running = 0
         self._waiting: OrderedDict[Ticket, None] = OrderedDict()
+        self._patient = 0  # of those who wait
         self._mean_stay = _SOONEST
 
     @property
@@ -35,14 +41,23 @@ class Admission:
 
     def enter(self) -> "Ticket":
         """A place, now or later. Raises Busy when the queue is full."""
+        if self.running >= self.slots and len(self._waiting) - self._patient >= self.queue:
+            raise Busy("The server is at capacity. Try again later.", retry_after=self._guess())
         ticket = Ticket(self)
+        self._join(ticket)
+        return ticket
+
+    def patient(self) -> "Ticket":
+        """A place from the moment that it is waited for; never Busy."""
+        return Ticket(self, patient=True)
+
+    def _join(self, ticket: "Ticket") -> None:
+        ticket.entered = True
         if self.running < self.slots:  # then nobody waits
             self._admit(ticket)
-        elif len(self._waiting) < self.queue:
-            self._waiting[ticket] = None
         else:
-            raise Busy("The server is at capacity. Try again later.", retry_after=self._guess())
-        return ticket
+            self._waiting[ticket] = None
+            self._patient += ticket.patient
 
     def _admit(self, ticket: "Ticket") -> None:
         self.running += 1
@@ -50,12 +65,15 @@ class Admission:
 
     def _waiter_left(self, ticket: "Ticket") -> None:
         del self._waiting[ticket]
+        self._patient -= ticket.patient
 
     def _runner_left(self, stay: float) -> None:
         self.running -= 1
         self._mean_stay += _MEMORY * (stay - self._mean_stay)
         if self._waiting:
-            self._admit(self._waiting.popitem(last=False)[0])
+            first = next(iter(self._waiting))
+            self._waiter_left(first)
+            self._admit(first)
 
     def _guess(self) -> float:
         """Seconds until one of those who come now would have its turn, if stays go on as they did."""
@@ -66,10 +84,12 @@ class Admission:
 class Ticket:
     """A place in an Admission. Leave it whatever happens: `with admission.enter() as ticket`."""
 
-    __slots__ = ("_admission", "_left", "_since", "_turn")
+    __slots__ = ("_admission", "_left", "_since", "_turn", "entered", "patient")
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, patient: bool = False) -> None:
         self._admission = admission
+        self.patient = patient
+        self.entered = False  # it runs or waits
         self._turn: asyncio.Future[None] | None = None
         self._since: float | None = None  # when it began to run
         self._left = False
@@ -78,6 +98,8 @@ class Ticket:
         """Wait for one's turn. Cancelled while waiting, the ticket is left."""
         if self._left:
             raise RuntimeError("the ticket was left")
+        if not self.entered:
+            self._admission._join(self)
         if self._since is not None:
             return
         self._turn = asyncio.get_running_loop().create_future()
@@ -99,6 +121,8 @@ class Ticket:
         self._left = True
         if self._turn is not None:
             self._turn.cancel()  # somebody may still wait for a turn that will not come
+        if not self.entered:
+            return
         if self._since is None:
             self._admission._waiter_left(self)
         else:

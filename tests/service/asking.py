@@ -1,44 +1,152 @@
 """Asking the service without a transport: a request as it comes over the wire, and what the answer says."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
 from antiphon.agent.patience import Deadlines
-from antiphon.engines.fake import FakeEngine
+from antiphon.engines.base import Engine
 from antiphon.limits import Limits
 from antiphon.observe import Metrics
-from antiphon.protocol.codec import decode_create
+from antiphon.protocol.codec import Decoded, decode_create
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Message, OutputText
 from antiphon.protocol.response import Response
+from antiphon.service.following import Following
+from antiphon.service.jobs import Jobs, JobSettings
+from antiphon.service.keeping import Keeper, Keeping
 from antiphon.service.models import Models
+from antiphon.service.past import Past
+from antiphon.service.planner import Planner, Terms
 from antiphon.service.prepare import OutputTokens
 from antiphon.service.responses import Accepted, Responses
+from antiphon.service.sessions import Sessions, SessionSettings
+from antiphon.service.tally import Tally
+from antiphon.stores.base import Store, StoredResponse
+from antiphon.stores.live.local import LocalLive
+from antiphon.stores.sqlite import SqliteStore
+
+TENANT = "t"
+WAIT = 10.0  # seconds that anything here may take
 
 
-def service(engine: FakeEngine, room: OutputTokens | None = None, queue: int = 4) -> Responses:
-    models = Models([engine], (), accept_any=False, queue=queue)
-    return Responses(models, room or OutputTokens(), Deadlines(), Metrics("test"))
+class Service:
+    """All of it over one store and one engine, as a server wires it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store | None = None,
+        *,
+        terms: Terms | None = None,
+        keeping: Keeping | None = None,
+        sessions: SessionSettings | None = None,
+        queue: int = 4,
+    ) -> None:
+        self.metrics = Metrics("test")
+        self.store = store or SqliteStore(":memory:", 3600.0)
+        self.live = LocalLive(self.store)
+        self.models = Models([engine], (), accept_any=False, queue=queue)
+        self.past = Past(self.store)
+        self.planner = Planner(self.models, self.past, terms or Terms())
+        self.keeper = Keeper(self.store, self.live, keeping or Keeping(), self.past.remember)
+        tally = Tally(self.metrics)
+        self.sessions = Sessions(self.store, self.live, sessions or SessionSettings(), tally.ended)
+        self.following = Following(self.store, self.live, self.sessions)
+        self.jobs = Jobs(self.keeper, self.planner, self.sessions, self.following, JobSettings())
+        self.responses = Responses(self.planner, self.keeper, self.sessions, self.following, self.jobs, tally)
+
+    def running(self) -> list[str]:
+        """The ids of all that runs."""
+        return [*self.sessions._places.taken]
+
+    def places(self) -> int:
+        """How many are taken."""
+        return len(self.sessions._places)
+
+    async def row(self, response_id: str) -> StoredResponse:
+        row = await self.store.get(TENANT, response_id)
+        assert row is not None
+        return row
+
+    async def stored(self, response_id: str) -> Response:
+        return response_in((await self.row(response_id)).response)
+
+
+@asynccontextmanager
+async def serving(engine: Engine, store: Store | None = None, **settings: Any) -> AsyncIterator[Service]:
+    """A service that keeps what it is asked to keep."""
+    made = Service(engine, store, **settings)
+    if store is None:
+        await made.store.open()
+    await made.live.open(made.sessions.hear)
+    try:
+        async with asyncio.timeout(WAIT * 3):
+            yield made
+    finally:
+        async with asyncio.timeout(WAIT):
+            await made.sessions.close()
+            await made.keeper.drain(WAIT / 2)
+            if store is None:
+                await made.store.close()
+
+
+def service(engine: Engine, room: OutputTokens | None = None, queue: int = 4) -> Responses:
+    """One that keeps nothing."""
+    terms = Terms(room=room or OutputTokens(), deadlines=Deadlines(), stores=False)
+    return Service(engine, terms=terms, queue=queue).responses
+
+
+def decoded(**body: Any) -> Decoded:
+    return decode_create(msgspec.json.encode({"model": "fake", "input": "hi", **body}), Limits())
 
 
 async def accepted(responses: Responses, **body: Any) -> Accepted:
-    body = {"model": "fake", "input": "hi", **body}
-    return await responses.create(decode_create(msgspec.json.encode(body), Limits()))
+    return await responses.create(TENANT, decoded(**body))
 
 
 async def answered(responses: Responses, **body: Any) -> Response:
-    return await (await accepted(responses, **body)).run.result()
+    return await result(await accepted(responses, **body))
+
+
+async def result(made: Accepted) -> Response:
+    if made.given is not None:
+        return response_in(made.given)
+    assert made.source is not None
+    try:
+        return response_in(await made.source.result())
+    finally:
+        await made.source.leave()
 
 
 async def streamed(responses: Responses, **body: Any) -> list[Event]:
-    heard: list[Event] = []
+    return await heard(await accepted(responses, stream=True, **body))
 
-    async def tell(events: list[Event]) -> None:
-        heard.extend(events)
 
-    await (await accepted(responses, stream=True, **body)).run.drive(tell)
-    return heard
+async def heard(made: Accepted) -> list[Event]:
+    assert made.source is not None
+    events: list[Event] = []
+
+    async def tell(told: list[Event]) -> None:
+        events.extend(told)
+
+    try:
+        await made.source.drive(tell)
+    finally:
+        await made.source.leave()
+    return events
+
+
+async def leave(made: Accepted) -> None:
+    assert made.source is not None
+    await made.source.leave()
+
+
+def response_in(body: bytes) -> Response:
+    return msgspec.json.decode(body, type=Response)
 
 
 def text_of(response: Response) -> str:

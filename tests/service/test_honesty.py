@@ -8,25 +8,26 @@ from msgspec.structs import replace
 
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.errors import UnsupportedParameter
+from antiphon.errors import AntiphonError, InvalidValue, UnsupportedParameter
 from antiphon.protocol.items import Reasoning
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
-from tests.service.asking import accepted, answered, service
+from tests.service.asking import accepted, answered, leave, result, service, serving
 
 pytestmark = pytest.mark.anyio
 
-Fate = Literal["engine", "echoed", "named", "refused"]
+Fate = Literal["engine", "echoed", "named", "refused", "stored"]
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 MCP = {"type": "mcp", "server_label": "m", "server_url": "https://m.example"}
 
-# What each field does when it is sent: the engine is told, it is echoed, named as ignored, or refused.
+# What each field does when it is sent: the engine is told, it is echoed, named as ignored, or refused. What needs a
+# store is refused where there is none; what it does where there is one is shown in test_past.py and test_keeping.py.
 FATES: dict[str, tuple[Any, Fate]] = {
     "model": ("other", "engine"),
     "input": ("ho", "engine"),
     "instructions": ("Be brief.", "engine"),
-    "previous_response_id": ("resp_1", "refused"),
-    "conversation": ("conv_1", "refused"),
+    "previous_response_id": ("resp_1", "stored"),
+    "conversation": ("conv_1", "stored"),
     "prompt": ({"id": "pmpt_1"}, "refused"),
     "tools": ([TOOL], "engine"),
     "tool_choice": ("required", "engine"),
@@ -40,7 +41,7 @@ FATES: dict[str, tuple[Any, Fate]] = {
     "top_logprobs": (2, "engine"),
     "truncation": ("auto", "echoed"),
     "include": (["message.output_text.logprobs"], "engine"),
-    "background": (True, "refused"),
+    "background": (True, "stored"),
     "metadata": ({"a": "b"}, "echoed"),
     "service_tier": ("flex", "named"),
     "safety_identifier": ("me", "echoed"),
@@ -89,6 +90,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 }
 ECHOED = set(Response.__struct_fields__) - {"service_tier"}  # that is the tier which ran
 REFUSED = {name: value for name, (value, fate) in FATES.items() if fate == "refused"}
+STORED = {name: value for name, (value, fate) in FATES.items() if fate == "stored"}
 
 
 @pytest.fixture
@@ -101,14 +103,14 @@ def test_every_field_has_a_fate() -> None:
     assert FATES.keys() | ELSEWHERE == set(CreateResponse.__struct_fields__)
 
 
-@pytest.mark.parametrize("name", [name for name in FATES if name not in REFUSED])
+@pytest.mark.parametrize("name", [name for name in FATES if name not in REFUSED | STORED])
 @pytest.mark.shows("A.13", "A.19", "A.21")
 async def test_a_field_that_is_taken_reaches_the_engine_is_echoed_or_is_named(engine: FakeEngine, name: str) -> None:
     value, fate = FATES[name]
     plainly = NEEDS.get(name, {})
     await answered(service(engine), **plainly)
     made = await accepted(service(engine), **plainly, **{name: value})
-    echoed = msgspec.to_builtins(await made.run.result())
+    echoed = msgspec.to_builtins(await result(made))
     assert (engine.seen[-1] != engine.seen[-2]) is (fate == "engine")
     assert (name in made.ignored) is (fate == "named")
     assert fate != "echoed" or name in ECHOED
@@ -133,6 +135,32 @@ async def test_what_cannot_be_honoured_is_refused_by_name_before_the_engine_hear
         await accepted(service(engine), **{name: REFUSED[name]})
     assert (refused.value.status, refused.value.param) == (400, name)
     assert not engine.seen
+
+
+@pytest.mark.parametrize("name", STORED)
+@pytest.mark.shows("A1.2", "A.13")
+async def test_what_needs_a_store_is_refused_by_name_where_nothing_is_kept(engine: FakeEngine, name: str) -> None:
+    with pytest.raises(AntiphonError, match="--disable-store") as refused:
+        await accepted(service(engine), **{name: STORED[name]})
+    assert refused.value.status in (400, 404)
+    assert refused.value.param == name
+    assert not engine.seen
+
+
+@pytest.mark.shows("A1.1")
+async def test_a_background_response_that_is_not_to_be_stored_is_refused(engine: FakeEngine) -> None:
+    async with serving(engine) as made:
+        with pytest.raises(UnsupportedParameter, match="store") as refused:
+            await accepted(made.responses, background=True, store=False)
+    assert (refused.value.status, refused.value.param) == (400, "background")
+
+
+async def test_a_reference_to_an_item_is_refused_by_its_place_where_nothing_is_kept(engine: FakeEngine) -> None:
+    with pytest.raises(InvalidValue, match="--disable-store") as refused:
+        await accepted(
+            service(engine), input=[{"role": "user", "content": "hi"}, {"type": "item_reference", "id": "msg_1"}]
+        )
+    assert refused.value.param == "input[1]"
 
 
 async def test_a_tool_that_is_not_there_yet_is_refused_by_its_place(engine: FakeEngine) -> None:
@@ -199,4 +227,4 @@ async def test_what_changes_nothing_is_named(engine: FakeEngine) -> None:
         tools=[{"type": "web_search"}],
     )
     assert made.ignored == ["service_tier", "reasoning.mode", "include[reasoning.encrypted_content]", "web_search"]
-    made.run.cancel()
+    await leave(made)

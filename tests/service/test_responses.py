@@ -1,3 +1,4 @@
+import asyncio
 import re
 from typing import Any
 
@@ -5,19 +6,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from antiphon.agent.patience import Deadlines
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
 from antiphon.core.prompt import ChatPrompt, Counts, TextPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.errors import AntiphonError, Busy, ContextTooLong, MissingParameter, ModelNotFound, UnsupportedParameter
-from antiphon.observe import Metrics
+from antiphon.errors import Busy, ContextTooLong, MissingParameter, ModelNotFound, Unavailable, UnsupportedParameter
 from antiphon.protocol.events import Event, OutputTextDelta
 from antiphon.protocol.items import FunctionCall, Reasoning
-from antiphon.service.models import Models
+from antiphon.service.planner import Terms
 from antiphon.service.prepare import OutputTokens
-from antiphon.service.responses import Responses
-from tests.service.asking import accepted, answered, service, streamed, text_of
+from tests.service.asking import Service, accepted, answered, leave, result, service, streamed, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -70,8 +68,8 @@ async def test_fields_that_only_engines_know_are_not_echoed_when_they_were_not_s
     assert not {"top_k", "min_p", "seed", "stop", "n", "chat_template_kwargs"} & echoed.keys()
 
 
-@pytest.mark.shows("A.65")
-async def test_store_is_echoed_false_while_nothing_is_stored(engine: FakeEngine) -> None:
+@pytest.mark.shows("B1.4")
+async def test_store_is_echoed_false_where_nothing_is_stored(engine: FakeEngine) -> None:
     assert (await answered(service(engine), store=True)).store is False
 
 
@@ -118,7 +116,8 @@ async def test_every_id_is_ours_and_says_what_it_is_the_id_of(engine: FakeEngine
     _, _, function, custom = made["output"]
     ids = [made["id"], *(item["id"] for item in made["output"]), function["call_id"], custom["call_id"]]
     assert [one.partition("_")[0] for one in ids] == ["resp", "rs", "msg", "fc", "ctc", "call", "call"]
-    assert all(re.fullmatch(r"[a-z]+_[0-9a-f]{32}", one) for one in ids)
+    assert re.fullmatch(r"resp_[0-9a-f]{32}", ids[0])
+    assert all(re.fullmatch(rf"[a-z]+_{ids[0][5:]}1000[0-9]", one) for one in ids[1:])
 
 
 @pytest.mark.parametrize(("parallel", "called"), [(True, ["f", "f"]), (False, ["f"])])
@@ -166,11 +165,10 @@ async def test_usage_is_what_the_engine_counted(engine: FakeEngine) -> None:
 
 @pytest.mark.shows("H.8")
 async def test_a_response_is_counted_with_its_tokens_and_its_time(engine: FakeEngine) -> None:
-    metrics = Metrics("test")
-    responses = Responses(Models([engine], (), False, 4), OutputTokens(), Deadlines(), metrics)
+    made = Service(engine, terms=Terms(stores=False))
     engine.says(Text("a"), counts=Counts(input_tokens=9, output_tokens=5))
-    await answered(responses)
-    told = metrics.text().decode()
+    await answered(made.responses)
+    told = made.metrics.text().decode()
     assert 'antiphon_responses_total{status="completed"} 1' in told
     assert "antiphon_prompt_tokens_total 9" in told
     assert "antiphon_generation_tokens_total 5" in told
@@ -252,10 +250,10 @@ async def test_a_full_queue_is_busy_and_says_when_to_come_back() -> None:
     with pytest.raises(Busy) as busy:
         await accepted(responses)
     assert busy.value.retry_after is not None
-    first.run.cancel()
+    await leave(first)
     third = await accepted(responses)
-    assert (await second.run.result()).status == "completed"
-    assert (await third.run.result()).status == "completed"
+    assert (await result(second)).status == "completed"
+    assert (await result(third)).status == "completed"
 
 
 @pytest.mark.shows("D4.1")
@@ -305,8 +303,16 @@ async def test_interrupting_ends_what_runs_with_its_terminal_event(engine: FakeE
         heard.extend(event.type for event in events)
         responses.interrupt()
 
-    await made.run.drive(tell)
+    assert made.source is not None
+    await made.source.drive(tell)
     assert heard[0] == "response.created"
     assert heard[-2:] == ["error", "response.failed"]
-    assert isinstance(made.run.error, AntiphonError)
-    assert made.run.error.status == 503
+
+
+@pytest.mark.shows("H.10")
+async def test_a_client_that_waits_for_json_is_told_that_the_server_shuts_down() -> None:
+    responses = service(FakeEngine(FakeSettings(delay=60.0)))
+    made = await accepted(responses)
+    asyncio.get_running_loop().call_later(0.01, responses.interrupt)
+    with pytest.raises(Unavailable):
+        await result(made)

@@ -3,11 +3,11 @@
 Only fields that were sent are looked at, so that a small request costs next to nothing here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET
 
-from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive
+from antiphon.errors import InvalidConversationId, InvalidValue, MissingParameter, MutuallyExclusive
 from antiphon.limits import Limits
 from antiphon.protocol.items import (
     AdditionalTools,
@@ -16,7 +16,6 @@ from antiphon.protocol.items import (
     InputItem,
     ItemReference,
     Message,
-    MessagePart,
     ToolSearchOutput,
 )
 from antiphon.protocol.request import CreateResponse
@@ -27,11 +26,13 @@ from antiphon.protocol.tools import Json
 
 Check = Callable[[CreateResponse, Limits], None]
 
+_SHOWN = 64  # characters of what was sent
 
-def check_count(items: object, limits: Limits) -> None:
+
+def check_count(items: object, name: str, most: int) -> None:
     """Raise if there are too many items, before time is spent on any of them."""
-    if type(items) is list and len(items) > limits.items:
-        raise _unfit("input", f"it has {len(items)} items; at most {limits.items} are allowed")
+    if type(items) is list and len(items) > most:
+        raise _unfit(name, f"it has {len(items)} items; at most {most} are allowed")
 
 
 def check_request(request: CreateResponse, sent: Json, limits: Limits) -> None:
@@ -42,20 +43,45 @@ def check_request(request: CreateResponse, sent: Json, limits: Limits) -> None:
             check(request, limits)
 
 
-def _check_input(request: CreateResponse, limits: Limits) -> None:
-    for index, item in enumerate(request.input):
+def check_items(items: Sequence[InputItem], name: str, limits: Limits) -> None:
+    """Raise if one of the items in the field of this name is not allowed."""
+    for index, item in enumerate(items):
         if type(item) is Message:
             for number, part in enumerate(item.content):
-                _check_part(part, index, number)
+                if type(part) is InputImage or type(part) is InputFile:
+                    _check_part(part, f"{name}[{index}].content[{number}]")
         else:
-            _check_item(item, f"input[{index}]", limits)
+            _check_item(item, f"{name}[{index}]", limits)
 
 
-def _check_part(part: MessagePart, index: int, number: int) -> None:
+def check_metadata(metadata: Mapping[str, str | None], limits: Limits) -> None:
+    if len(metadata) > limits.metadata_pairs:
+        raise _unfit("metadata", f"at most {limits.metadata_pairs} pairs are allowed")
+    for key, value in metadata.items():
+        if not 0 < len(key) <= limits.metadata_key:
+            raise _unfit("metadata", f"a key has 1 to {limits.metadata_key} characters")
+        if len(value or "") > limits.metadata_value:
+            raise _unfit(f"metadata.{key}", f"a value has at most {limits.metadata_value} characters")
+        if "\0" in key or "\0" in (value or ""):
+            raise _unfit("metadata", "NUL characters are not allowed")
+
+
+def check_conversation_id(name: str, param: str) -> None:
+    if not name.startswith("conv_"):
+        raise InvalidConversationId(
+            f"Invalid '{param}': {name[:_SHOWN]!r}. Expected an ID that begins with 'conv_'.", param=param
+        )
+
+
+def _check_input(request: CreateResponse, limits: Limits) -> None:
+    check_items(request.input, "input", limits)
+
+
+def _check_part(part: InputImage | InputFile, param: str) -> None:
     if type(part) is InputImage and part.image_url is UNSET and part.file_id is UNSET:
-        raise _missing(f"input[{index}].content[{number}].image_url", "An input_image needs an image_url or a file_id.")
+        raise _missing(f"{param}.image_url", "An input_image needs an image_url or a file_id.")
     if type(part) is InputFile and part.file_data is UNSET and part.file_id is UNSET and part.file_url is UNSET:
-        raise _missing(f"input[{index}].content[{number}].file_data", "An input_file needs data, an id or a URL.")
+        raise _missing(f"{param}.file_data", "An input_file needs data, an id or a URL.")
 
 
 def _check_item(item: InputItem, param: str, limits: Limits) -> None:
@@ -76,15 +102,7 @@ def _check_text(request: CreateResponse, limits: Limits) -> None:
 
 
 def _check_metadata(request: CreateResponse, limits: Limits) -> None:
-    if len(request.metadata) > limits.metadata_pairs:
-        raise _unfit("metadata", f"at most {limits.metadata_pairs} pairs are allowed")
-    for key, value in request.metadata.items():
-        if not 0 < len(key) <= limits.metadata_key:
-            raise _unfit("metadata", f"a key has 1 to {limits.metadata_key} characters")
-        if len(value) > limits.metadata_value:
-            raise _unfit(f"metadata.{key}", f"a value has at most {limits.metadata_value} characters")
-        if "\0" in key or "\0" in value:
-            raise _unfit("metadata", "NUL characters are not allowed")
+    check_metadata(request.metadata, limits)
 
 
 def _check_stop(request: CreateResponse, limits: Limits) -> None:
@@ -129,6 +147,8 @@ def _check_cache_key(request: CreateResponse, limits: Limits) -> None:
 def _check_conversation(request: CreateResponse, limits: Limits) -> None:
     if request.previous_response_id is not None:
         raise _excluded("conversation", "previous_response_id")
+    if request.conversation is not None:
+        check_conversation_id(request.conversation.id, "conversation")
 
 
 def _check_assistant(request: CreateResponse, limits: Limits) -> None:
@@ -150,7 +170,9 @@ def _missing(param: str, sentence: str) -> MissingParameter:
 
 
 def _excluded(param: str, other: str) -> MutuallyExclusive:
-    return MutuallyExclusive(f"'{param}' and '{other}' exclude each other; send one of them.", param=param)
+    return MutuallyExclusive(
+        f"Mutually exclusive parameters. Ensure you are only providing one of: '{other}' or '{param}'.", param=param
+    )
 
 
 _CHECKS: dict[str, Check] = {

@@ -4,26 +4,29 @@ msgspec can neither default a missing `type` nor report unknown fields, so reque
 Duplicate names: the last one wins.
 """
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import DecodeError, Struct, ValidationError
 
 from antiphon.errors import InvalidType
 from antiphon.limits import Limits
-from antiphon.protocol.checks import check_count, check_request
+from antiphon.protocol.checks import check_count, check_items, check_metadata, check_request
+from antiphon.protocol.conversation import CreateConversation, CreateItems, UpdateConversation
 from antiphon.protocol.explain import explain, explain_json
 from antiphon.protocol.json_bounds import check_bounds, too_deep
 from antiphon.protocol.long_words import LongWords
-from antiphon.protocol.normalise import normalise
+from antiphon.protocol.normalise import drop_nulls, normalise, normalise_item
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.survey import Survey
 from antiphon.protocol.tools import Json
 
+MOST_ITEMS = 20  # that are added to a conversation at once
+
+T = TypeVar("T", bound=Struct)
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
-_survey = Survey(CreateResponse)
-_long_words = LongWords(CreateResponse)
 
 encode = _encoder.encode
 
@@ -34,18 +37,72 @@ class Decoded(Struct, frozen=True):
     ignored: list[str]  # names of fields that nobody knows
 
 
+class _Shape(Generic[T]):
+    """One type of body."""
+
+    def __init__(self, root: type[T]) -> None:
+        self._root = root
+        self._survey = Survey(root)
+        self.long_words = LongWords(root)
+
+    def read(self, raw: Json, limits: Limits) -> tuple[T, list[str]]:
+        """What stands in `raw`, which is normalised, and the names of fields that nobody knows."""
+        try:
+            body = msgspec.convert(raw, self._root)
+        except ValidationError as error:
+            raise explain(error, raw, self._root) from None
+        return body, self._survey.of(raw, limits)
+
+
+_create = _Shape(CreateResponse)
+_create_conversation = _Shape(CreateConversation)
+_update_conversation = _Shape(UpdateConversation)
+_create_items = _Shape(CreateItems)
+
+
 def decode_create(body: bytes, limits: Limits) -> Decoded:
     raw = decode_object(body, limits)
-    check_count(raw.get("input"), limits)
-    _long_words.check(raw, len(body))
+    check_count(raw.get("input"), "input", limits.items)
+    _create.long_words.check(raw, len(body))
     normalise(raw)
-    try:
-        request = msgspec.convert(raw, CreateResponse)
-    except ValidationError as error:
-        raise explain(error, raw, CreateResponse) from None
-    ignored = _survey.of(raw, limits)
+    request, ignored = _create.read(raw, limits)
     check_request(request, raw, limits)
     return Decoded(request, frozenset(raw), ignored)
+
+
+def decode_conversation(body: bytes, limits: Limits) -> tuple[CreateConversation, list[str]]:
+    raw = decode_object(body, limits)
+    drop_nulls(raw)
+    asked, ignored = _with_items(_create_conversation, raw, len(body), limits)
+    check_metadata(asked.metadata, limits)
+    return asked, ignored
+
+
+def decode_update(body: bytes, limits: Limits) -> tuple[UpdateConversation, list[str]]:
+    """A null means something here: it deletes."""
+    asked, ignored = _update_conversation.read(decode_object(body, limits), limits)
+    check_metadata(asked.metadata or {}, limits)
+    return asked, ignored
+
+
+def decode_items(body: bytes, limits: Limits) -> tuple[CreateItems, list[str]]:
+    return _with_items(_create_items, decode_object(body, limits), len(body), limits)
+
+
+_Adding = TypeVar("_Adding", CreateConversation, CreateItems)
+
+
+def _with_items(shape: _Shape[_Adding], raw: Json, size: int, limits: Limits) -> tuple[_Adding, list[str]]:
+    """A body whose `items` may be written as `input` may."""
+    items = raw.get("items")
+    check_count(items, "items", MOST_ITEMS)
+    shape.long_words.check(raw, size)
+    if type(items) is list:
+        for item in items:
+            normalise_item(item)
+    asked, ignored = shape.read(raw, limits)
+    check_items(asked.items, "items", limits)
+    return asked, ignored
 
 
 def decode_object(body: bytes, limits: Limits) -> Json:

@@ -6,7 +6,14 @@ OpenAI's own knobs that change nothing about an answer here are accepted and nam
 from msgspec import UNSET
 
 from antiphon.engines.base import Capabilities
-from antiphon.errors import MissingParameter, UnsupportedParameter
+from antiphon.errors import (
+    InvalidValue,
+    MissingParameter,
+    UnknownConversation,
+    UnknownPrevious,
+    UnsupportedParameter,
+)
+from antiphon.protocol.items import ItemReference
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import StructuralTagFormat, TextFormat
 from antiphon.protocol.tools import McpTool
@@ -35,9 +42,6 @@ _SAMPLING: dict[str, object] = {
     "max_ngram_size": None,
 }
 _NOT_YET = {
-    "previous_response_id": "This server keeps no state yet: send the whole conversation in `input`.",
-    "conversation": "This server keeps no conversations yet: send the whole conversation in `input`.",
-    "background": "This server runs nothing in the background yet: use `stream` or wait for the answer.",
     "prompt": "This server keeps no prompt templates yet: send the text in `instructions` and `input`.",
     "context_management": "This server does not compact conversations yet.",
     "wait_for_tool_outputs": "This server does not wait for tool outputs yet: send them in a new request.",
@@ -49,6 +53,7 @@ _NOT_YET = {
     "previous_input_messages": "`previous_input_messages` is not supported yet: put them into `input`.",
     "enable_response_messages": "`enable_response_messages` is not supported yet.",
 }
+_NOTHING = "This server keeps nothing (--disable-store)"
 _KNOBS = frozenset(
     {"service_tier", "prompt_cache_retention", "prompt_cache_options", "moderation", "image", "access_programs"}
 )
@@ -62,8 +67,24 @@ def refuse_unserved(request: CreateResponse, sent: frozenset[str]) -> None:
     for index, tool in enumerate(request.tools):
         if isinstance(tool, McpTool):
             raise UnsupportedParameter("This server does not call MCP servers yet.", param=f"tools[{index}]")
-    if not request.input:
+    if not (request.input or request.previous_response_id or request.conversation):
         raise MissingParameter("Missing required parameter: 'input'.", param="input")
+
+
+def refuse_unstored(request: CreateResponse, stores: bool) -> None:
+    """What needs a store, where there is none or none is wanted."""
+    if request.background and not (stores and request.store is not False):
+        reason = "`store` must not be false" if stores else "this server keeps nothing (--disable-store)"
+        raise UnsupportedParameter(f"A background response has to be stored: {reason}.", param="background")
+    if stores:
+        return
+    if request.previous_response_id is not None:
+        raise UnknownPrevious(f"{_NOTHING}: send the whole conversation in `input`.", param="previous_response_id")
+    if request.conversation is not None:
+        raise UnknownConversation(f"{_NOTHING}: send the whole conversation in `input`.", param="conversation")
+    for index, item in enumerate(request.input):
+        if type(item) is ItemReference:
+            raise InvalidValue(f"{_NOTHING}: send the item itself.", param=f"input[{index}]")
 
 
 def refuse_unhonoured(request: CreateResponse, sent: frozenset[str], able: Capabilities, engine: str) -> None:

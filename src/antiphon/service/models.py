@@ -61,13 +61,14 @@ class Models:
         """Reasons why not; none is good."""
         return [f"The {engine.name} engine is not ready." for engine in self._engines if not engine.healthy()]
 
-    def admit(self, served: Served, able: Capabilities) -> Ticket | None:
-        """A place in the model's queue; Busy when that is full."""
+    def admit(self, served: Served, able: Capabilities, patient: bool = False) -> Ticket | None:
+        """A place in the model's queue; Busy when that is full. Background work has waited elsewhere: it is patient."""
         if able.slots is None:
             return None
         if served.model not in self._admissions:
             self._admissions[served.model] = Admission(able.slots, self._queue)
-        return self._admissions[served.model].enter()
+        admission = self._admissions[served.model]
+        return admission.patient() if patient else admission.enter()
 
     def waiting(self) -> int:
         return sum(admission.waiting for admission in self._admissions.values())

@@ -4,6 +4,7 @@ A prompt that is too long is a 400 here where we can count, or loses its oldest 
 """
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -17,13 +18,14 @@ from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.base import Parser
 from antiphon.parsers.registry import load_parser
 from antiphon.protocol.codec import Decoded
+from antiphon.protocol.items import InputItem
 from antiphon.protocol.request import CreateResponse
 from antiphon.render.messages import Rendered, render_chat
 from antiphon.render.template import render_text, thinks
 from antiphon.service.models import Served
 from antiphon.service.sampling import constraint, sampling
 
-_AT_ONCE = 500  # items whose history is rendered where it is asked for, at some 25 µs each
+AT_ONCE = 500  # items whose history is rendered where it is asked for, at some 25 µs each
 
 
 class OutputTokens(Struct, frozen=True, kw_only=True):
@@ -44,10 +46,13 @@ class Prepared(Struct, frozen=True):
     ignored: tuple[str, ...]
 
 
-async def prepare(decoded: Decoded, served: Served, able: Capabilities, room: OutputTokens) -> Prepared:
+async def prepare(
+    decoded: Decoded, earlier: Sequence[InputItem], served: Served, able: Capabilities, room: OutputTokens
+) -> Prepared:
+    """`earlier`: the items before the request's input."""
     request = decoded.request
     asked = room.allowed(request.max_output_tokens)
-    fit = _Fit(request, served, able)
+    fit = _Fit(request, earlier, served, able)
     rendered, prompt, tokens = await fit.fitted(asked)
     if rendered.offered.offers and "tools" not in able.honours:
         raise UnsupportedParameter(
@@ -70,8 +75,11 @@ async def prepare(decoded: Decoded, served: Served, able: Capabilities, room: Ou
 class _Fit:
     """Renders a request's history so that the model's context has room for it and for an answer."""
 
-    def __init__(self, request: CreateResponse, served: Served, able: Capabilities) -> None:
+    def __init__(
+        self, request: CreateResponse, earlier: Sequence[InputItem], served: Served, able: Capabilities
+    ) -> None:
         self._request = request
+        self._earlier = earlier
         self._served = served
         self._able = able
         self._now: datetime | None = None  # one moment for all that is rendered
@@ -91,12 +99,13 @@ class _Fit:
 
     async def _begun(self) -> tuple[History, Rendered, Prompt]:
         """In a thread if it is much, so that others need not wait for it."""
-        if len(self._request.input) <= _AT_ONCE:
+        if len(self._earlier) + len(self._request.input) <= AT_ONCE:
             return self._begin()
         return await asyncio.to_thread(self._begin)
 
     def _begin(self) -> tuple[History, Rendered, Prompt]:
-        history = make_history((), self._request.input)
+        before = "previous_response_id" if self._request.conversation is None else "conversation"
+        history = make_history(self._earlier, self._request.input, before)
         return history, *self._render(history)
 
     async def _shortened(self, history: History, budget: int) -> tuple[Rendered, Prompt, int]:

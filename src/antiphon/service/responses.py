@@ -1,86 +1,126 @@
-"""Creating a Response, without a transport: all is checked and settled here, then a Run is handed out.
+"""Creating a Response, without a transport: all is checked and settled, its beginning is kept, then it is handed out.
 
-What is wrong with a request is raised before there is a Run, so a client gets a plain 4xx for it.
+    foreground ──────────────────────────────▶ Direct: its client drives it
+    with an Idempotency-Key, or kept streams ─▶ a session, which others can join
+    background ──────────────────────────────▶ a job
+
+What is wrong with a request is raised before anything is handed out, so a client gets a plain 4xx for it.
 """
-
-from time import time
 
 from msgspec import Struct
 
-from antiphon.agent.patience import Deadlines
-from antiphon.agent.run import Plan, Run
-from antiphon.core.emitter import Emitter
-from antiphon.core.opening import opening
-from antiphon.core.prompt import Counts
-from antiphon.errors import Unavailable
-from antiphon.ids import new_id
-from antiphon.observe import Metrics
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.request import CreateResponse
-from antiphon.service.honesty import ignored, refuse_unhonoured, refuse_unserved
-from antiphon.service.models import Models
-from antiphon.service.prepare import OutputTokens, prepare
+from antiphon.agent.run import Run
+from antiphon.errors import Unavailable, UnsupportedParameter
+from antiphon.protocol.codec import Decoded, encode
+from antiphon.service.direct import Direct
+from antiphon.service.following import Following
+from antiphon.service.jobs import Jobs
+from antiphon.service.keeping import Keeper, Kept
+from antiphon.service.planner import Planner, Undertaking
+from antiphon.service.running import Place
+from antiphon.service.sessions import Sessions
+from antiphon.service.source import Source
+from antiphon.service.tally import Tally
+from antiphon.stores.base import Key
 
 
 class Accepted(Struct, frozen=True):
-    """A run that waits to be driven, and the names of fields that change nothing."""
+    """What to answer with, and the names of fields that change nothing."""
 
-    run: Run
+    source: Source | None  # to be driven or waited for, and left
+    given: bytes | None  # the JSON to answer with at once
     ignored: list[str]
 
 
 class Responses:
-    def __init__(self, models: Models, room: OutputTokens, deadlines: Deadlines, metrics: Metrics) -> None:
-        self._models = models
-        self._room = room
-        self._deadlines = deadlines
-        self._metrics = metrics
-        self._runs: set[Run] = set()
-        metrics.watch_queue(running=lambda: len(self._runs) - models.waiting(), waiting=models.waiting)
+    def __init__(
+        self, planner: Planner, keeper: Keeper, sessions: Sessions, following: Following, jobs: Jobs, tally: Tally
+    ) -> None:
+        self._planner = planner
+        self._keeper = keeper
+        self._sessions = sessions
+        self._following = following
+        self._jobs = jobs
+        self._tally = tally
+        self._runs: set[Run] = set()  # that their clients drive
 
-    async def create(self, decoded: Decoded) -> Accepted:
-        """Whoever gets the run drives it or cancels it."""
-        request, sent = decoded.request, decoded.sent
-        refuse_unserved(request, sent)
-        served = self._models.find(request.model)
-        able = await served.capabilities()
-        refuse_unhonoured(request, sent, able, served.engine.name)
-        prepared = await prepare(decoded, served, able, self._room)
-        response = opening(request, sent, new_id("resp"), served.name, int(time()))
-        plan = Plan(
-            engine=served.engine,
-            work=prepared.work,
-            parser=prepared.parser,
-            declared=prepared.declared,
-            summarises=bool(request.reasoning.summary or request.reasoning.generate_summary),
-            ticket=self._models.admit(served, able),
-            deadlines=self._deadlines,
-        )
-        run = Run(plan, Emitter(response, new_id, _obfuscates(request)), self._ended)
-        self._runs.add(run)
-        return Accepted(run, [*decoded.ignored, *ignored(request, sent), *prepared.ignored])
+    async def create(self, tenant: str, decoded: Decoded, key: Key | None = None) -> Accepted:
+        """Whoever gets the source drives it or waits for its result, and leaves it in any case."""
+        if key is not None:
+            if not self._planner.stores(decoded.request):
+                raise UnsupportedParameter("An Idempotency-Key needs a response that is stored.", param="store")
+            if (known := await self._keeper.keyed(tenant, key)) is not None:
+                return await self._joined(tenant, known, decoded)
+        if decoded.request.background:
+            return await self._queued(tenant, decoded, key)
+        place = self._sessions.enter()
+        kept: Kept | str | None = ""
+        try:
+            undertaking, kept = await self._settled(tenant, decoded, key)
+        finally:
+            if isinstance(kept, str):
+                place.leave()
+        if isinstance(kept, str):
+            return await self._joined(tenant, kept, decoded)
+        if key is not None or (decoded.request.stream and self._sessions.keeps_streams):
+            source = self._following.follow(self._sessions.open(place, tenant, undertaking, kept))
+        else:
+            source = self._driven(place, tenant, undertaking, kept)
+        return Accepted(source, None, undertaking.ignored)
 
     def interrupt(self) -> None:
         """The server's grace is over: whatever runs ends now, each with its terminal event."""
+        error = Unavailable("The server is shutting down.", retry_after=2.0)
         for run in [*self._runs]:
-            run.interrupt(Unavailable("The server is shutting down.", retry_after=2.0))
+            run.interrupt(error)
+        self._sessions.interrupt(error)
+
+    def _driven(self, place: Place, tenant: str, undertaking: Undertaking, kept: Kept | None) -> Source:
+        direct = Direct(place, tenant, undertaking, kept, self._ended)
+        self._runs.add(direct.run)
+        return direct
+
+    async def _settled(self, tenant: str, decoded: Decoded, key: Key | None) -> tuple[Undertaking, Kept | str | None]:
+        """Planned, and in the store if somebody hears of it before its end. A str: the id of the one that has the key.
+
+        Then, and if anything is wrong, its place at the model is free again.
+        """
+        undertaking = await self._planner.plan(tenant, decoded, patient=decoded.request.background)
+        kept: Kept | str | None = ""
+        try:
+            kept = await self._begun(tenant, undertaking, key)
+        finally:
+            if isinstance(kept, str):
+                undertaking.leave()
+        return undertaking, kept
+
+    async def _begun(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | str | None:
+        decoded, opening = undertaking.decoded, undertaking.opening
+        if not opening.store:
+            return None
+        alone = opening.previous_response_id is None and opening.conversation is None
+        if alone and key is None and not (decoded.request.stream or opening.background):
+            return self._keeper.later(tenant, decoded, opening)
+        return await self._keeper.begin(tenant, decoded, opening, key)
+
+    async def _queued(self, tenant: str, decoded: Decoded, key: Key | None) -> Accepted:
+        undertaking, kept = await self._settled(tenant, decoded, key)
+        if isinstance(kept, str):
+            return await self._joined(tenant, kept, decoded)
+        assert kept is not None  # what is not stored was refused
+        source = await self._jobs.submit(tenant, undertaking, kept)
+        if decoded.request.stream:
+            return Accepted(source, None, undertaking.ignored)
+        await source.leave()
+        return Accepted(None, encode(undertaking.opening), undertaking.ignored)
+
+    async def _joined(self, tenant: str, response_id: str, decoded: Decoded) -> Accepted:
+        """The request came before, and this is its response."""
+        request = decoded.request
+        if request.background and not request.stream:
+            return Accepted(None, await self._keeper.current(tenant, response_id), [])
+        return Accepted(await self._following.replay(tenant, response_id), None, [])
 
     def _ended(self, run: Run) -> None:
         self._runs.discard(run)
-        response, end = run.response, run.ended_at or run.started_at
-        usage = response.usage
-        counts = (
-            Counts()
-            if usage is None
-            else Counts(
-                input_tokens=usage.input_tokens,
-                cached_tokens=usage.input_tokens_details.cached_tokens,
-                output_tokens=usage.output_tokens,
-            )
-        )
-        first = None if run.first_at is None else run.first_at - run.started_at
-        self._metrics.response_done(response.status, counts, first, end - run.started_at)
-
-
-def _obfuscates(request: CreateResponse) -> bool:
-    return request.stream_options is not None and request.stream_options.include_obfuscation
+        self._tally.ended(run)

@@ -1,0 +1,70 @@
+"""A run whose own client drives it, with no task and no queue between them: the way of most requests.
+
+Its end is kept before it is told. Whoever leaves it before that ends it, cancelled; a row that was begun is then ended
+in the store though nobody waits for that.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from antiphon.agent.run import Run, Tell
+from antiphon.protocol.codec import encode
+from antiphon.service.keeping import Kept
+from antiphon.service.planner import Undertaking
+from antiphon.service.running import Place
+
+
+class Direct:
+    """`kept`: None for one that nobody keeps. It is in the store already if others may know its id."""
+
+    drive: Callable[[Tell], Coroutine[Any, Any, None]]
+
+    def __init__(
+        self, place: Place, tenant: str, undertaking: Undertaking, kept: Kept | None, on_end: Callable[[Run], None]
+    ) -> None:
+        self._place = place
+        self._kept = kept
+        self._keep = None if kept is None else _Keep(kept, place)
+        emitter = undertaking.emitter(None if kept is None else [])
+        emitter.gather()
+        self.run = Run(undertaking.plan, emitter, on_end, self._keep)
+        self.drive = self.run.drive
+        if kept is not None and kept.fence:
+            kept.on_lost = self._lose
+            place.show(tenant, undertaking, emitter)
+
+    @property
+    def waits(self) -> bool:
+        return self.run.waits
+
+    async def result(self) -> bytes:
+        response = await self.run.result()
+        return encode(response) if self._keep is None else self._keep.body
+
+    async def leave(self) -> None:
+        self.run.cancel()
+        kept = self._kept
+        if kept is None or kept.ended or kept.lost or not kept.fence:
+            self._place.leave()
+        else:
+            kept.insist(self.run.response, self.run.log, self._place.leave)
+        if kept is not None:
+            kept.on_lost = None
+
+    def _lose(self) -> None:
+        assert self._kept is not None
+        self.run.interrupt(self._kept.gone())
+
+
+class _Keep:
+    """What a run does at its end. It knows neither the run nor who drives it: a circle would be left to the collector,
+    with everything in it, and that costs a request more than all the rest of being kept."""
+
+    def __init__(self, kept: Kept, place: Place) -> None:
+        self._kept = kept
+        self._place = place
+        self.body = b""
+
+    async def __call__(self, run: Run) -> None:
+        self.body = await self._kept.end(run.response, run.log)
+        self._place.leave()

@@ -1,0 +1,211 @@
+"""Background work: the queue is the store, and this process runs as much of it as it has slots for.
+
+    submit ── a slot is free ──▶ a session here
+       └── else ──▶ given back ──▶ in the queue ──▶ claimed by whoever has a slot, the oldest first
+
+What a server that died left behind comes the same way: its lease runs out, and the next scan claims it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from time import time
+
+from msgspec import Struct
+
+from antiphon.core.fold import Ending
+from antiphon.core.replay import reopened
+from antiphon.errors import AntiphonError, Busy, ServerRestarted, Unavailable
+from antiphon.service.cancelling import Cancelling
+from antiphon.service.following import Following
+from antiphon.service.journal import Left, left_behind
+from antiphon.service.keeping import Keeper, Kept
+from antiphon.service.planner import Planner, Undertaking
+from antiphon.service.record import response_of, restored
+from antiphon.service.remains import end_remains, reason_to_end
+from antiphon.service.sessions import Background, Sessions
+from antiphon.service.source import Source
+from antiphon.service.tasks import Tasks
+from antiphon.service.words import QUEUE
+from antiphon.stores.base import Claimed, Lost, StoredResponse
+
+log = logging.getLogger(__name__)
+
+
+class JobSettings(Struct, frozen=True, kw_only=True):
+    """The operator's word."""
+
+    slots: int = 16  # background responses that this process runs at once
+    attempts: int = 5  # servers that may die of one before it is given up
+    lease: float = 15.0
+
+
+class Jobs:
+    def __init__(
+        self,
+        keeper: Keeper,
+        planner: Planner,
+        sessions: Sessions,
+        following: Following,
+        settings: JobSettings,
+        clock: Callable[[], float] = time,
+    ) -> None:
+        self._keeper = keeper
+        self._planner = planner
+        self._sessions = sessions
+        self._following = following
+        self._settings = settings
+        self._clock = clock
+        self._cancelling = Cancelling(keeper, sessions, clock)
+        self._tasks = Tasks()
+        self._busy = 0  # slots
+        self._queued = False  # is there more in the queue than we had slots for?
+        self._resting = False
+
+    async def submit(self, tenant: str, undertaking: Undertaking, kept: Kept) -> Source:
+        """Run it now, or leave it in the queue until there is a slot. The Source is for a client that wants its stream.
+
+        Takes over the undertaking and what is kept of it.
+        """
+        opening = undertaking.opening
+        if self._queued or self._busy >= self._settings.slots or self._rests():
+            undertaking.leave()
+            await self._give_back(kept)
+            self._queued = True
+            await self._tell()
+            return self._following.await_turn(tenant, opening, undertaking.obfuscates)
+        deadline = opening.created_at + self._keeper.settings.background_timeout
+        self._occupy(self._sessions.run(tenant, undertaking, kept, self._known(Left(), deadline)))
+        running = self._sessions.find(tenant, opening.id)
+        assert running is not None
+        return self._following.follow(running)
+
+    async def cancel(self, tenant: str, response_id: str) -> bytes:
+        """The JSON of the Response, ended: cancelled, or as it had ended before. Raises NotFound, NotCancellable."""
+        return await self._cancelling.cancel(tenant, response_id)
+
+    async def attend(self) -> None:
+        """Take up what waits or was left behind by servers that died, until cancelled.
+
+        Then what was claimed and does not run yet is given back. Sessions are not ours to close.
+        """
+        now, due = asyncio.get_running_loop().time, 0.0
+        try:
+            with self._sessions.words.of(QUEUE) as ear:
+                while True:
+                    ear.forget()
+                    if now() >= due or self._busy < self._settings.slots:
+                        due = now() + self._settings.lease / 2
+                        await self._look()
+                    else:
+                        self._queued = True
+                    await ear.listen(due - now())
+        finally:
+            await self._tasks.close()
+
+    def rest(self) -> None:
+        """Take up nothing more: the server is about to stop."""
+        self._resting = True
+
+    async def scan(self) -> None:
+        """Claim what can be seen to here. First a sign of life: what is our own is not to be claimed by ourselves."""
+        if self._rests():
+            return
+        free = max(0, self._settings.slots - self._busy)
+        self._busy += free  # nobody else may have them meanwhile
+        try:
+            await self._keeper.renew()
+            claimed = await self._keeper.store.claim(self._keeper.claim(), free)
+        finally:
+            self._busy -= free
+        self._queued = sum(each.row.background for each in claimed) >= free
+        for each in claimed:
+            task = self._tasks.start(self._take_up(each))
+            if each.row.background:
+                self._occupy(task)
+
+    async def _look(self) -> None:
+        try:
+            await self.scan()
+        except AntiphonError as error:
+            log.warning("the queue could not be looked at: %s", error)
+
+    def _rests(self) -> bool:
+        return self._resting or self._sessions.closed
+
+    def _occupy(self, task: asyncio.Task[None]) -> None:
+        """A slot, for as long as the task lasts."""
+        self._busy += 1
+        task.add_done_callback(self._free)
+
+    def _free(self, task: asyncio.Task[None]) -> None:
+        self._busy -= 1
+        if self._queued:
+            self._sessions.words.hear(QUEUE)
+
+    async def _take_up(self, claimed: Claimed) -> None:
+        """Until it has ended or is somebody else's."""
+        row, session = claimed.row, None
+        try:
+            kept = await self._keeper.adopt(claimed.tenant, row)
+        except AntiphonError as error:
+            log.warning("%s could not be taken up: %s", row.id, error)
+            await self._decline(claimed)
+            return
+        try:
+            session = await self._resumed(kept, row)
+        except ServerRestarted:
+            log.info("%s was taken up by somebody else too", row.id)
+        except (Unavailable, Busy) as error:
+            log.warning("%s could not be taken up: %s", row.id, error)
+            await self._give_back(kept)
+        except asyncio.CancelledError:
+            await self._give_back(kept)
+            raise
+        finally:
+            if session is None:
+                kept.forget()
+        if session is not None:
+            await asyncio.wait([session])
+
+    async def _resumed(self, kept: Kept, row: StoredResponse) -> asyncio.Task[None] | None:
+        left = await left_behind(self._keeper.live, kept.tenant, row.id) if row.background else Left()
+        error = reason_to_end(row, left, self._settings.attempts, self._clock())
+        if error is None:
+            opening = reopened(response_of(row.response))
+            try:
+                undertaking = await self._planner.plan(kept.tenant, restored(row), opening, patient=True)
+            except (Unavailable, Busy):
+                raise
+            except AntiphonError as refusal:  # it was fine once: the model or what it continued is gone
+                error = refusal
+            else:
+                return self._sessions.run(kept.tenant, undertaking, kept, self._known(left, row.deadline))
+        await end_remains(kept, row, left, Ending(status="failed", error=error), self._clock())
+        return None
+
+    def _known(self, left: Left, deadline: float | None) -> Background:
+        return Background(left=left, seconds=None if deadline is None else deadline - self._clock())
+
+    async def _give_back(self, kept: Kept) -> None:
+        """To the queue; it is not looked for again at once, since what keeps us from it may last."""
+        self._queued = False
+        try:
+            await kept.release()
+        except AntiphonError as error:  # its lease runs out
+            log.warning("%s could not be given back: %s", kept.id, error)
+            kept.forget()
+
+    async def _decline(self, claimed: Claimed) -> None:
+        """One that nobody holds yet. If that fails too, its lease runs out."""
+        self._queued = False
+        with suppress(AntiphonError, Lost):
+            await self._keeper.store.release(claimed.tenant, claimed.row.id, claimed.row.fence)
+
+    async def _tell(self) -> None:
+        """There is something in the queue: somebody may have a slot."""
+        try:
+            await self._keeper.live.tell(QUEUE)
+        except AntiphonError as error:
+            log.warning("nobody was told of the queue: %s", error)

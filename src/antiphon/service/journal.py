@@ -1,0 +1,129 @@
+"""What is written of a background run while it goes on: that it began and, if it streams, what happened.
+
+    log ── what has gathered ──▶ a batch of the live log ──▶ may be shown
+
+One batch is written at a time, and the next one takes all that came meanwhile: a slow store makes batches longer, not
+the log late. Nobody is shown anything that could be forgotten.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import chain, islice
+from typing import TypeVar
+
+from msgspec import Struct
+
+from antiphon.core.emitter import Log
+from antiphon.core.entries import Began, Entry
+from antiphon.core.replay import decode_entries, encode_entries
+from antiphon.errors import Unavailable
+from antiphon.service.keeping import Kept
+from antiphon.stores.live.base import LiveLog
+
+T = TypeVar("T")
+
+_ECHO = 0.1  # seconds in which the word of one's own batch comes back
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds before a store is asked again
+
+
+class Left(Struct, frozen=True):
+    """What a former owner wrote before it died."""
+
+    batches: int = 0
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def spoken(self) -> bool:
+        """Did it get further than to begin? Then it cannot be run again: somebody may have heard it."""
+        return any(type(entry) is not Began for entry in self.entries)
+
+
+async def left_behind(live: LiveLog, tenant: str, response_id: str) -> Left:
+    batches = await live.read(tenant, response_id, -1)
+    return Left(len(batches), tuple(chain.from_iterable(map(decode_entries, batches))))
+
+
+async def insist(work: Callable[[], Awaitable[T]], seconds: float) -> T:
+    """A store that does not answer is asked again for so long; then Unavailable is raised."""
+    clock = asyncio.get_running_loop()
+    until, pause = clock.time() + seconds, _FIRST_PAUSE
+    while True:
+        try:
+            return await work()
+        except Unavailable:
+            if clock.time() >= until:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class Journal:
+    """`spoken` from the moment that a delta is on its way to the live log."""
+
+    def __init__(self, live: LiveLog, kept: Kept, lease: float, left: Left) -> None:
+        self._live = live
+        self._kept = kept
+        self._lease = lease
+        self._number = left.batches
+        self._skip = len(left.entries)  # of the log's first entries: they were written by a former owner
+        self._grown = asyncio.Event()
+        self._begun = asyncio.Event()  # or it never will
+        self._closed = False
+        self._now = asyncio.get_running_loop().time
+        self._wrote = -_ECHO
+        self.spoken = False
+
+    async def write(self, log: Log, streams: bool, show: Callable[[int], None]) -> None:
+        """Until it is closed. Raises ServerRestarted or Lost if the run is not ours any more, and Unavailable."""
+        try:
+            if not await self._more(log, 0):
+                return
+            await insist(self._kept.start, self._lease)
+        finally:
+            self._begun.set()
+        lists = 0
+        while streams and await self._more(log, lists):
+            gathered = log[lists:]
+            await self._append([*islice(chain.from_iterable(gathered), self._skip, None)])
+            self._skip = 0
+            lists += len(gathered)
+            show(lists)
+
+    def grew(self) -> None:
+        self._grown.set()
+
+    def begun(self) -> Awaitable[None] | None:
+        """What is to be awaited before the engine is given the work: the store's word that it is ours to run.
+
+        Who slept through the end of its lease is told here that others have run it.
+        """
+        return None if self._begun.is_set() else self._has_begun()
+
+    async def _has_begun(self) -> None:
+        await self._begun.wait()
+
+    def close(self) -> None:
+        """Nothing more is written; a batch that is on its way arrives."""
+        self._closed = True
+        self._grown.set()
+
+    def echo(self) -> float:
+        """Seconds for which a word may be that of our own batch. Who goes on writing finds out by that what is true."""
+        return self._wrote + _ECHO - self._now()
+
+    async def _more(self, log: Log, seen: int) -> bool:
+        """False when it is closed."""
+        while len(log) == seen and not self._closed:
+            self._grown.clear()
+            await self._grown.wait()
+        return not self._closed
+
+    async def _append(self, entries: list[Entry]) -> None:
+        if not entries:
+            return
+        self.spoken = self.spoken or any(type(entry) is not Began for entry in entries)
+        kept, number, batch = self._kept, self._number, encode_entries(entries)
+        self._wrote = self._now()
+        await insist(lambda: self._live.append(kept.tenant, kept.id, kept.fence, number, batch), self._lease)
+        self._number += 1
+        self._wrote = self._now()

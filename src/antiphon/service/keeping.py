@@ -1,0 +1,274 @@
+"""What this process has in the store while it runs: begun, kept alive by a heartbeat, and ended exactly once.
+
+    begin ──▶ Kept ── start ── end ──▶ in the store, as it will always be
+    adopt ──▶   │        └── release ──▶ somebody else's
+    later ──▶   └── lost: another process has it, or it was deleted; nothing that is said here counts any more
+
+Only what is held here is renewed. So a row whose beginning or end went wrong is left alone, its lease runs out, and the
+next scan ends it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from time import time
+from typing import Any
+
+from msgspec import Struct
+
+from antiphon.errors import AntiphonError, NotFound, ServerRestarted, Unavailable
+from antiphon.ids import new_id
+from antiphon.protocol.codec import Decoded, encode
+from antiphon.protocol.response import Response
+from antiphon.service.record import shown
+from antiphon.service.rows import Finished, Log, end_row, new_row, request_bytes
+from antiphon.service.sweeping import Sweeper
+from antiphon.service.tasks import Tasks
+from antiphon.stores.base import Bounds, Claim, End, Key, Lost, Store, StoredResponse
+from antiphon.stores.live.base import LiveLog
+
+log = logging.getLogger(__name__)
+
+Remember = Callable[[str, Response, Decoded, int], None]  # the tenant, how it ended, what was asked, bytes of both
+
+_SOON = 1.0  # seconds in which a store that fails does so at once
+_PATIENCE = 0.2  # seconds before an end is written again; each time twice as long
+
+
+class Keeping(Struct, frozen=True, kw_only=True):
+    """The operator's word on what is kept."""
+
+    lease: float = 15.0
+    ttl: float = 2_592_000.0
+    background_room: int = 1000  # background responses of a tenant that have not ended
+    background_timeout: float = 86_400.0
+    sweep_seconds: float = 60.0
+    bounds: Bounds = Bounds()
+
+
+class Keeper:
+    """`remember` is told of every end that was written, so that who continues it need not read it (Past.remember)."""
+
+    def __init__(self, store: Store, live: LiveLog, settings: Keeping, remember: Remember | None = None) -> None:
+        self.owner = new_id("item")
+        self.store = store
+        self.live = live
+        self.settings = settings
+        self.remember = remember
+        self.sweeper = Sweeper(store, settings.bounds, settings.sweep_seconds)
+        self._held: dict[str, Kept] = {}
+        self._tasks = Tasks()
+
+    async def begin(self, tenant: str, decoded: Decoded, response: Response, key: Key | None = None) -> "Kept | str":
+        """Write its row, with the status that it has. Gives the id of the response that has this key already.
+
+        Raises what Store.begin raises. Background: within the tenant's room, with a deadline.
+        """
+        settings, request = self.settings, await request_bytes(decoded)
+        new = new_row(response, encode(response), request, time(), settings.background_timeout)
+        room = settings.background_room if response.background else None
+        other = await self.store.begin(tenant, new, self.claim(), key, room)
+        if other is not None:
+            return other
+        return self._hold(Kept(self, tenant, response.id, fence=1, request=request, decoded=decoded))
+
+    async def keyed(self, tenant: str, key: Key) -> str | None:
+        """The id of the response that has this key."""
+        return await self.store.keyed(tenant, key)
+
+    async def current(self, tenant: str, response_id: str) -> bytes:
+        """The JSON of a response, ended or not."""
+        row = await self.store.get(tenant, response_id)
+        if row is None:
+            raise NotFound(f"There is no response {response_id!r}.")
+        return shown(row)
+
+    def later(self, tenant: str, decoded: Decoded, response: Response) -> "Kept":
+        """For one that nobody hears of before its end: it is written then, all at once."""
+        return Kept(self, tenant, response.id, fence=0, request=None, decoded=decoded)
+
+    async def adopt(self, tenant: str, row: StoredResponse) -> "Kept":
+        """For a row that was claimed or taken. Its former owner is kept out of the live log too."""
+        await self.live.fence(tenant, row.id, row.fence)
+        return self._hold(Kept(self, tenant, row.id, fence=row.fence, request=row.request, decoded=None))
+
+    def claim(self) -> Claim:
+        """This process, from now on for the length of a lease: for Store.claim and Store.take."""
+        return Claim(self.owner, time() + self.settings.lease)
+
+    def hold(self, work: Coroutine[Any, Any, None]) -> None:
+        """See to it that this gets done, though nobody waits for it."""
+        self._tasks.start(work)
+
+    async def attend(self) -> None:
+        """Heartbeat and sweep, until cancelled. A store that does not answer is logged and asked again."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._beat())
+            group.create_task(self.sweeper.attend())
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for what is still being written; what takes longer is given up, and ended by the next scan."""
+        await self._tasks.close(seconds)
+
+    def drop(self, kept: "Kept") -> None:
+        """It is no longer renewed."""
+        if self._held.get(kept.id) is kept:
+            del self._held[kept.id]
+
+    def _hold(self, kept: "Kept") -> "Kept":
+        self._held[kept.id] = kept
+        return kept
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.lease / 3)
+            try:
+                await self.renew()
+            except AntiphonError as error:
+                log.warning("the lease could not be renewed: %s", error)
+
+    async def renew(self) -> None:
+        """One heartbeat: who is lost is told."""
+        mine = dict(self._held)
+        if not mine:
+            return
+        alive = await self.store.renew(self.claim(), mine.keys())
+        for response_id, kept in mine.items():
+            if response_id not in alive and self._held.get(response_id) is kept:
+                kept.lose()
+
+
+class Kept:
+    """One response of this process in the store."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        tenant: str,
+        response_id: str,
+        *,
+        fence: int,
+        request: bytes | None,
+        decoded: Decoded | None,
+    ) -> None:
+        self.tenant = tenant
+        self.id = response_id
+        self.fence = fence  # 0: it is not in the store before its end
+        self.ended = False  # its end is written
+        self.lost = False
+        self.on_lost: Callable[[], None] | None = None  # is called at most once, on the event loop
+        self._keeper = keeper
+        self._created = time()
+        self._request = request
+        self._decoded = decoded
+
+    async def start(self) -> None:
+        """queued → in_progress. Raises ServerRestarted if it was lost, Unavailable if the store does not answer."""
+        try:
+            await self._keeper.store.start(self.tenant, self.id, self.fence)
+        except Lost:
+            raise self.gone() from None
+
+    async def end(self, response: Response, log: Log) -> bytes:
+        """Write how it ended; gives the JSON of the Response. May be tried again after it was cancelled or failed.
+
+        Raises ServerRestarted if it was lost (deleted, or another process has ended it), Unavailable if the store does
+        not answer: then the row is left to the next scan. A background response's live log is dropped, and everybody
+        is told.
+        """
+        body = encode(response)
+        if self.ended:
+            return body
+        if self.lost:
+            raise self.gone()
+        self.forget()
+        if self._request is None:
+            assert self._decoded is not None
+            self._request = await request_bytes(self._decoded)
+        ended = Finished(response, body, self._request, self.fence, self._created, self._keeper.settings.ttl)
+        await self._finish(await end_row(ended, log))
+        self.ended = True
+        size = len(self._request) + len(body)
+        self._keeper.sweeper.wrote(size)
+        if self._decoded is not None and self._keeper.remember is not None:
+            self._keeper.remember(self.tenant, response, self._decoded, size)
+        if response.background:
+            await self._tell()
+        return body
+
+    def insist(self, response: Response, log: Log, then: Callable[[], None]) -> None:
+        """Have its end written though nobody waits for it, again and again for as long as its lease may last.
+
+        `then` is called when that is done or given up.
+        """
+        self._keeper.hold(self._insisted(response, log, then))
+
+    async def release(self) -> None:
+        """Give it back, to be run again by whoever scans next."""
+        self.forget()
+        try:
+            await self._keeper.store.release(self.tenant, self.id, self.fence)
+        except Lost:
+            raise self.gone() from None
+        await self._tell()
+
+    def forget(self) -> None:
+        """Hold it no longer, whatever its state: its lease runs out."""
+        self._keeper.drop(self)
+
+    def lose(self) -> None:
+        """For the Keeper: it is no longer ours."""
+        self.forget()
+        if not self.lost:
+            self.lost = True
+            if self.on_lost is not None:
+                self.on_lost()
+
+    async def _finish(self, end: End) -> None:
+        """Whether a failed attempt got through is not known. To write the same again does no harm, and then it is."""
+        began = time()
+        try:
+            try:
+                await self._keeper.store.finish(self.tenant, end)
+            except Unavailable:
+                if time() - began > _SOON:
+                    raise
+                await self._keeper.store.finish(self.tenant, end)
+        except Lost:
+            raise self.gone() from None
+
+    async def _insisted(self, response: Response, log: Log, then: Callable[[], None]) -> None:
+        over, pause = time() + self._keeper.settings.lease, _PATIENCE
+        try:
+            while not await self._written(response, log) and time() + pause < over:
+                await asyncio.sleep(pause)
+                pause *= 2
+        finally:
+            then()
+
+    async def _written(self, response: Response, entries: Log) -> bool:
+        """False: it may be tried again."""
+        try:
+            await self.end(response, entries)
+        except Unavailable as error:
+            log.warning("the end of %s could not be written: %s", self.id, error)
+            return False
+        except AntiphonError as error:
+            log.warning("the end of %s was not written: %s", self.id, error)
+        return True
+
+    async def _tell(self) -> None:
+        """What is in the store is there; that others hear of it at once is worth no failure."""
+        live = self._keeper.live
+        try:
+            if self.ended:
+                await live.drop(self.tenant, self.id)
+            await live.tell(self.id)
+        except AntiphonError as error:
+            log.warning("nobody was told of %s: %s", self.id, error)
+
+    def gone(self) -> ServerRestarted:
+        """It is lost: what there is to say about that."""
+        self.lost = True
+        self.forget()
+        return ServerRestarted("This response was deleted, or taken over by another server, while it ran.")

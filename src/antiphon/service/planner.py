@@ -1,0 +1,119 @@
+"""Everything about a request is settled here before it runs: a new one, or one taken over from a server that died.
+
+What is wrong with a request is raised here, so a client gets a plain 4xx for it. Nothing is written.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from time import time
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.agent.patience import Deadlines
+from antiphon.agent.run import Plan
+from antiphon.core.emitter import Emitter, Log
+from antiphon.core.opening import opening as opened
+from antiphon.errors import MissingParameter
+from antiphon.ids import ItemIds, new_id
+from antiphon.protocol.codec import Decoded
+from antiphon.protocol.items import InputItem, ItemReference
+from antiphon.protocol.kept import keep
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import Response
+from antiphon.service.honesty import ignored, refuse_unhonoured, refuse_unserved, refuse_unstored
+from antiphon.service.models import Models
+from antiphon.service.past import Past
+from antiphon.service.prepare import AT_ONCE, OutputTokens, prepare
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """The operator's word."""
+
+    room: OutputTokens = OutputTokens()
+    deadlines: Deadlines = Deadlines()
+    stores: bool = True  # not --disable-store
+
+
+class Undertaking(Struct, frozen=True, kw_only=True):
+    """A request of which everything is settled. Whoever gets it runs its plan or calls `leave`."""
+
+    plan: Plan
+    opening: Response  # queued if it is for the background, else in_progress; says whether it is stored
+    decoded: Decoded  # references resolved; with our ids if it is stored
+    ignored: list[str]
+
+    def emitter(self, log: Log | None) -> Emitter:
+        """The one that every run of it uses, so that ids and events are the same everywhere."""
+        return Emitter(self.opening, ItemIds(self.opening.id), self.obfuscates, log)
+
+    @property
+    def obfuscates(self) -> bool:
+        """Did the client ask for padded deltas?"""
+        options = self.decoded.request.stream_options
+        return options is not None and options.include_obfuscation
+
+    def leave(self) -> None:
+        """It is not going to run: its place at the model is free again."""
+        if self.plan.ticket is not None:
+            self.plan.ticket.leave()
+
+
+class Planner:
+    def __init__(self, models: Models, past: Past, terms: Terms) -> None:
+        self._models = models
+        self._past = past
+        self._terms = terms
+
+    def stores(self, request: CreateResponse) -> bool:
+        return self._terms.stores and request.store is not False
+
+    async def plan(
+        self, tenant: str, decoded: Decoded, opening: Response | None = None, patient: bool = False
+    ) -> Undertaking:
+        """`opening`: how the Response stood when it was made, if it is in the store already.
+
+        `patient` (always for background): its ticket takes a place in the model's queue only when it is awaited, and
+        that queue is never full for it. Else Busy is raised when it is.
+        """
+        request, sent = decoded.request, decoded.sent
+        refuse_unserved(request, sent)
+        refuse_unstored(request, self._terms.stores)
+        served = self._models.find(request.model)
+        able = await served.capabilities()
+        refuse_unhonoured(request, sent, able, served.engine.name)
+        earlier = await self._earlier(tenant, request, opening)
+        if opening is None:
+            stores = self.stores(request)
+            opening = opened(request, sent, new_id("resp"), served.name, int(time()), store=stores)
+            decoded = await self._own(tenant, decoded, opening)
+        prepared = await prepare(decoded, earlier, served, able, self._terms.room)
+        plan = Plan(
+            engine=served.engine,
+            work=prepared.work,
+            parser=prepared.parser,
+            declared=prepared.declared,
+            summarises=bool(request.reasoning.summary or request.reasoning.generate_summary),
+            ticket=self._models.admit(served, able, patient),
+            deadlines=self._terms.deadlines,
+        )
+        named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
+        return Undertaking(plan=plan, opening=opening, decoded=decoded, ignored=named)
+
+    async def _earlier(self, tenant: str, request: CreateResponse, opening: Response | None) -> Sequence[InputItem]:
+        if request.previous_response_id is None and request.conversation is None:
+            return ()
+        earlier = await self._past.earlier(tenant, request, None if opening is None else opening.id)
+        if not (earlier or request.input):
+            raise MissingParameter("Missing required parameter: 'input'. The conversation is empty.", param="input")
+        return earlier
+
+    async def _own(self, tenant: str, decoded: Decoded, opening: Response) -> Decoded:
+        """With what it refers to, and with ids of ours for what is kept."""
+        given = items = decoded.request.input
+        if any(type(item) is ItemReference for item in given):
+            items = await self._past.resolve(tenant, given)
+        if opening.store:
+            ids = ItemIds(opening.id, "input")
+            items = keep(items, ids) if len(items) <= AT_ONCE else await asyncio.to_thread(keep, items, ids)
+        return decoded if items is given else replace(decoded, request=replace(decoded.request, input=items))

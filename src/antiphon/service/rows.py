@@ -1,0 +1,93 @@
+"""What is written of a response: its row at its beginning, and how it ended.
+
+What takes long to make ready is made in a thread, so that others need not wait for it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import chain
+from time import time
+
+from msgspec import Struct
+
+from antiphon.core.entries import Entry
+from antiphon.core.spoken import Spoken
+from antiphon.core.tape import pack
+from antiphon.protocol.codec import Decoded, encode
+from antiphon.protocol.response import Response
+from antiphon.service.record import input_items, stored_request
+from antiphon.stores.base import End, ItemRow, NewResponse
+
+Log = Sequence[Sequence[Entry]]
+
+_ITEMS_AT_ONCE = 500
+_LISTS_AT_ONCE = 5_000
+_BYTES_AT_ONCE = 256 * 1024
+_APPENDED = ("completed", "incomplete")  # how a response ends whose items join its conversation
+
+
+class Finished(Struct, frozen=True):
+    """A response at its end."""
+
+    response: Response
+    body: bytes  # its JSON
+    request: bytes
+    fence: int  # 0: it is not in the store yet
+    created: float
+    ttl: float
+
+
+async def request_bytes(decoded: Decoded) -> bytes:
+    if len(decoded.request.input) <= _ITEMS_AT_ONCE:
+        return stored_request(decoded)
+    return await asyncio.to_thread(stored_request, decoded)
+
+
+def new_row(
+    response: Response, body: bytes, request: bytes, created: float, timeout: float | None = None
+) -> NewResponse:
+    """`created` is more exact than what the Response says: it is by this that a queue has its order.
+
+    `timeout`: seconds from then in which one for the background must have ended.
+    """
+    return NewResponse(
+        id=response.id,
+        status=response.status,
+        background=response.background,
+        created=created,
+        deadline=created + timeout if response.background and timeout is not None else None,
+        previous=response.previous_response_id,
+        conversation=None if response.conversation is None else response.conversation.id,
+        request=request,
+        response=body,
+    )
+
+
+async def end_row(ended: Finished, log: Log) -> End:
+    talks = ended.response.conversation is not None
+    if len(log) <= _LISTS_AT_ONCE and not (talks and len(ended.request) > _BYTES_AT_ONCE):
+        return _end(ended, log)
+    return await asyncio.to_thread(_end, ended, log)
+
+
+def _end(ended: Finished, log: Log) -> End:
+    response, now = ended.response, time()
+    conversation = response.conversation if response.status in _APPENDED else None
+    return End(
+        id=response.id,
+        fence=ended.fence,
+        status=response.status,
+        response=ended.body,
+        tape=pack(chain.from_iterable([(part,) if type(part) is Spoken else part for part in log]), response),
+        ended=now,
+        expires=now + ended.ttl,
+        new=None if ended.fence else new_row(response, ended.body, ended.request, ended.created),
+        conversation=None if conversation is None else conversation.id,
+        items=() if conversation is None else _items(ended),
+    )
+
+
+def _items(ended: Finished) -> list[ItemRow]:
+    """What a conversation gets: the input as it was kept, and the output."""
+    items = (*input_items(ended.request), *ended.response.output)
+    return [ItemRow(str(item.id), encode(item)) for item in items]

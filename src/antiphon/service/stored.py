@@ -1,0 +1,80 @@
+"""What was stored, for those who come back for it: a response, its input, and its deletion."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from antiphon.errors import InvalidValue, NotFound
+from antiphon.ids import is_id
+from antiphon.protocol.codec import encode
+from antiphon.protocol.items import InputItem
+from antiphon.protocol.lists import ItemsQuery, item_list
+from antiphon.service.record import input_items, shown
+from antiphon.stores.base import Store, StoredResponse
+
+Deleted = Callable[[str, str], Awaitable[None]]  # is told the tenant and the id
+
+_SHOWN = 64  # characters of an id that was sent
+
+_AT_ONCE = 256 * 1024  # bytes of a request that are read where they are asked for; more goes to a thread
+
+
+def check_keeps(keeps: bool) -> None:
+    if not keeps:
+        raise NotFound("This server keeps no responses and no conversations: it was started with --disable-store.")
+
+
+class Stored:
+    def __init__(self, store: Store, on_delete: Deleted, keeps: bool = True) -> None:
+        self._store = store
+        self._on_delete = on_delete
+        self._keeps = keeps
+
+    async def get(self, tenant: str, response_id: str) -> bytes:
+        """Its JSON: as it ended, or as it began with the status that it has by now."""
+        return shown(await self._row(tenant, response_id))
+
+    async def delete(self, tenant: str, response_id: str) -> None:
+        self.check(response_id)
+        if not await self._store.delete(tenant, response_id):
+            raise unknown(response_id)
+        await self._on_delete(tenant, response_id)
+
+    async def input_items(self, tenant: str, response_id: str, asked: ItemsQuery) -> bytes:
+        """A page of its own input, without what came before it."""
+        row = await self._row(tenant, response_id)
+        if len(row.request) <= _AT_ONCE:
+            return _page(row.request, asked)
+        return await asyncio.to_thread(_page, row.request, asked)
+
+    def check(self, response_id: str) -> None:
+        """Raises NotFound for an id that cannot be here, so that the store need not be asked."""
+        check_keeps(self._keeps)
+        if not is_id(response_id, "resp"):
+            raise unknown(response_id)
+
+    async def _row(self, tenant: str, response_id: str) -> StoredResponse:
+        self.check(response_id)
+        row = await self._store.get(tenant, response_id)
+        if row is None:
+            raise unknown(response_id)
+        return row
+
+
+def unknown(response_id: str) -> NotFound:
+    return NotFound(f"There is no response {response_id[:_SHOWN]!r}.")
+
+
+def _page(request: bytes, asked: ItemsQuery) -> bytes:
+    items = input_items(request)
+    rest = _after(items[::-1] if asked.order == "desc" else items, asked.after)
+    page = rest[: asked.limit]
+    return item_list([(str(item.id), encode(item)) for item in page], len(rest) > len(page))
+
+
+def _after(items: list[InputItem], cursor: str | None) -> list[InputItem]:
+    if cursor is None:
+        return items
+    for index, item in enumerate(items):
+        if item.id == cursor:
+            return items[index + 1 :]
+    raise InvalidValue(f"There is no item {cursor[:_SHOWN]!r} in the input of this response.", param="after")

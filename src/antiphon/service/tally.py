@@ -1,0 +1,25 @@
+"""Every run that came to an end, in numbers."""
+
+from antiphon.agent.run import Run
+from antiphon.core.prompt import Counts
+from antiphon.observe import Metrics
+
+
+class Tally:
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def ended(self, run: Run) -> None:
+        response, end = run.response, run.ended_at or run.started_at
+        usage = response.usage
+        counts = (
+            Counts()
+            if usage is None
+            else Counts(
+                input_tokens=usage.input_tokens,
+                cached_tokens=usage.input_tokens_details.cached_tokens,
+                output_tokens=usage.output_tokens,
+            )
+        )
+        first = None if run.first_at is None else run.first_at - run.started_at
+        self._metrics.response_done(response.status, counts, first, end - run.started_at)

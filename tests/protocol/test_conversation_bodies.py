@@ -1,0 +1,115 @@
+"""What may be sent to /v1/conversations, and what is wrong with the rest."""
+
+import json
+from typing import Any
+
+import pytest
+
+from antiphon.errors import BadRequest
+from antiphon.limits import Limits
+from antiphon.protocol.codec import decode_conversation, decode_create, decode_items, decode_update
+from antiphon.protocol.items import InputText, ItemReference, Message, OutputText
+
+LIMITS = Limits()
+HELLO = {"role": "user", "content": "hello"}
+
+
+def body(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize("sent", [{}, {"items": None}, {"items": [], "metadata": {}}, {"metadata": None}])
+def test_nothing_needs_to_be_said_about_a_new_conversation(sent: Any) -> None:
+    asked, ignored = decode_conversation(body(sent), LIMITS)
+    assert (asked.items, asked.metadata, ignored) == ([], {}, [])
+
+
+def test_items_may_be_written_as_input_may() -> None:
+    said = [HELLO, {"role": "assistant", "content": "hi", "type": "message", "id": None}, {"id": "msg_1"}]
+    for asked, _ in (decode_conversation(body({"items": said}), LIMITS), decode_items(body({"items": said}), LIMITS)):
+        first, second, third = asked.items
+        assert isinstance(first, Message)
+        assert first.content == [InputText(text="hello")]
+        assert isinstance(second, Message)
+        assert second.content == [OutputText(text="hi")]
+        assert isinstance(third, ItemReference)
+
+
+def test_unknown_fields_are_named() -> None:
+    assert decode_conversation(body({"metdata": {}, "items": [{**HELLO, "x": 1}]}), LIMITS)[1] == [
+        "metdata",
+        "items[0].x",
+    ]
+    assert decode_items(body({"items": [HELLO], "y": 1}), LIMITS)[1] == ["y"]
+    assert decode_update(body({"metadata": {}, "z": 1}), LIMITS)[1] == ["z"]
+
+
+def test_a_null_in_an_update_deletes_and_a_null_for_all_is_no_change() -> None:
+    assert decode_update(body({"metadata": {"a": "1", "b": None}}), LIMITS)[0].metadata == {"a": "1", "b": None}
+    assert decode_update(body({"metadata": None}), LIMITS)[0].metadata is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "param"),
+    [
+        ({"items": "hello"}, "invalid_type", "items"),
+        ({"items": [HELLO] * 21}, "invalid_value", "items"),
+        ({"items": [{"type": "nonsense"}]}, "invalid_value", "items[0].type"),
+        ({"items": [HELLO, {"role": "nobody", "content": "x"}]}, "invalid_value", "items[1].role"),
+        ({"items": [{"type": "item_reference"}]}, "missing_required_parameter", "items[0].id"),
+        (
+            {"items": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "missing_required_parameter",
+            "items[0].content[0].image_url",
+        ),
+        ({"items": [{"id": "x" * 513, **HELLO}]}, "invalid_value", "items[0].id"),
+        ({"items": [{"id": "a\0b", **HELLO}]}, "invalid_value", "items[0].id"),
+    ],
+)
+def test_a_wrong_item_is_named_by_its_place(sent: Any, code: str, param: str) -> None:
+    for decode in (decode_conversation, decode_items):
+        with pytest.raises(BadRequest) as raised:
+            decode(body(sent), LIMITS)
+        assert (raised.value.code, raised.value.param) == (code, param)
+
+
+def test_items_are_required_where_only_items_are_sent() -> None:
+    for sent in ({}, {"items": None}):
+        with pytest.raises(BadRequest) as raised:
+            decode_items(body(sent), LIMITS)
+        assert raised.value.param == "items"
+
+
+METADATA: list[tuple[Any, str, str]] = [
+    ([], "invalid_type", "metadata"),
+    ({"a": 1}, "invalid_type", "metadata"),
+    ({str(number): "x" for number in range(17)}, "invalid_value", "metadata"),
+    ({"": "x"}, "invalid_value", "metadata"),
+    ({"k" * 65: "x"}, "invalid_value", "metadata"),
+    ({"k": "v" * 513}, "invalid_value", "metadata.k"),
+    ({"k": "a\0b"}, "invalid_value", "metadata"),
+]
+
+
+@pytest.mark.parametrize(("metadata", "code", "param"), METADATA)
+def test_metadata_is_bounded_as_everywhere(metadata: Any, code: str, param: str) -> None:
+    for decode in (decode_conversation, decode_update):
+        with pytest.raises(BadRequest) as raised:
+            decode(body({"metadata": metadata}), LIMITS)
+        assert (raised.value.code, raised.value.param) == (code, param)
+
+
+def test_an_update_without_metadata_says_nothing() -> None:
+    with pytest.raises(BadRequest) as raised:
+        decode_update(b"{}", LIMITS)
+    assert (raised.value.code, raised.value.param) == ("missing_required_parameter", "metadata")
+
+
+@pytest.mark.shows("B.24")
+def test_a_conversation_id_of_another_kind_is_told_as_what_it_is() -> None:
+    for sent in ("invalid-id", {"id": "invalid-id"}):
+        with pytest.raises(BadRequest) as raised:
+            decode_create(body({"model": "m", "input": "x", "conversation": sent}), LIMITS)
+        error = raised.value
+        assert error.message == "Invalid 'conversation': 'invalid-id'. Expected an ID that begins with 'conv_'."
+        assert (error.code, error.param) == ("invalid_conversation_id", "conversation")
