@@ -70,13 +70,18 @@ class Live:
 
 @contextlib.contextmanager
 def serving(*flags: str, ready_seconds: float = 20.0) -> Iterator[Live]:
-    command = [str(Path(sys.executable).with_name("antiphon")), "serve", "--port", "0", *flags]
+    command = [str(Path(sys.executable).with_name("antiphon")), "serve", "--port", "0", *_stored(flags)]
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         try:
             yield _ready(Live(process, said), ready_seconds)
         finally:
             _stop(process)
+
+
+def _stored(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Nothing of a test belongs into the folder of whoever runs it."""
+    return flags if {"--store", "--disable-store", "--config"} & {*flags} else ("--store", "memory", *flags)
 
 
 def _ready(live: Live, seconds: float) -> Live:

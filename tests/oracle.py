@@ -11,8 +11,11 @@ from openai._models import construct_type
 from openai._types import omit
 from openai.lib.responses_websocket._accumulator import ResponsesWebSocketAccumulator
 from openai.lib.streaming.responses._responses import ResponseStreamState
+from openai.types.conversations import Conversation, ConversationDeletedResource
+from openai.types.conversations.conversation_item_list import ConversationItemList
 from openai.types.responses import Response, ResponseStreamEvent
 from openai.types.responses.response_error import ResponseError
+from openai.types.responses.response_item_list import ResponseItemList
 from openai.types.responses.response_steer_accepted_event import ResponseSteerAcceptedEvent
 from openai.types.responses.response_steer_failed_event import ResponseSteerFailedEvent
 from openai.types.responses.response_steer_pending_event import ResponseSteerPendingEvent
@@ -48,6 +51,8 @@ DEVIATIONS: dict[str, set[str]] = {
     "ResponseCustomToolCall": {"status"},
     # a client's own fields on items that it gets back
     "ResponseCustomToolCallOutputItem": {"name", "namespace"},
+    # and the status, which OpenAI wants in the input of a response and does not have in a conversation
+    "ResponseCustomToolCallOutput": {"status", "name", "namespace"},
     "LocalShellCallOutput": {"call_id"},
     "ResponseComputerToolCallOutputScreenshot": {"detail"},
     # Codex declares it, and its declaration is echoed
@@ -71,6 +76,25 @@ def check_event(event: dict[str, Any]) -> None:
 def check_response(response: dict[str, Any]) -> None:
     """Fail unless `response` is a Response object, and nothing more than DEVIATIONS."""
     _check(Response, response)
+
+
+def check_input_items(page: dict[str, Any]) -> None:
+    """The same for a page of a response's input."""
+    _check(ResponseItemList, page)
+
+
+def check_conversation_items(page: dict[str, Any]) -> None:
+    """The same for a page of a conversation's items."""
+    _check(ConversationItemList, page)
+
+
+def check_conversation_item(item: dict[str, Any]) -> None:
+    check_conversation_items({"object": "list", "data": [item], "first_id": "", "last_id": "", "has_more": False})
+
+
+def check_conversation(conversation: dict[str, Any]) -> None:
+    """The same for a conversation, or the word that it is deleted."""
+    _check(Conversation if conversation.get("object") == "conversation" else ConversationDeletedResource, conversation)
 
 
 def accumulate(events: Iterable[dict[str, Any]]) -> Response:

@@ -3,6 +3,7 @@
 import ast
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from antiphon.config import Config
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.registry import ENGINES
-from antiphon.errors import StartupError
-from antiphon.wiring import build_engine
+from antiphon.errors import StartupError, Unavailable
+from antiphon.wiring import build_app, build_engine, build_store
 
 SRC = Path(settings_package.__file__).parents[1]
 
@@ -43,6 +44,47 @@ def test_an_engine_that_nobody_knows_is_a_sentence_with_those_that_are_known() -
         build_engine(Config(engine="steam"))
 
 
+def test_the_store_is_in_the_data_folder_unless_a_setting_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/somewhere")
+    assert Config().store_place == "/somewhere/antiphon/antiphon.db"
+    assert Config(store="./mine.db").store_place == "./mine.db"
+    assert Config(store="./mine.db", disable_store=True).store_place == "memory"
+    assert build_store(Config()).name == "sqlite"
+    assert build_store(Config(store="memory")).name == build_store(Config(disable_store=True)).name == "memory"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [({"store": "mysql://x"}, "--store takes a file"), ({"live": "amqp://x"}, "--live takes an address")],
+)
+def test_a_store_that_nobody_knows_is_a_sentence(settings: dict[str, Any], sentence: str) -> None:
+    config = Config(engine="fake", **{"store": "memory", **settings})
+    with pytest.raises(StartupError, match=sentence):
+        build_app(config, FakeEngine())
+
+
+class Broken(FakeEngine):
+    async def open(self) -> None:
+        raise StartupError("The engine is broken.")
+
+
+@pytest.mark.anyio
+async def test_what_was_opened_is_closed_when_the_rest_cannot_be() -> None:
+    store = build_store(Config(store="memory"))
+    app = build_app(Config(engine="fake"), Broken(), store)
+    with pytest.raises(StartupError, match="broken"):
+        await app.lifecycle.open()
+    assert await store.get("default", "resp_1") is None
+    await app.lifecycle.close()
+    with pytest.raises(Unavailable, match="closed"):
+        await store.get("default", "resp_1")
+
+
+@pytest.mark.anyio
+async def test_closing_what_was_never_opened_is_no_harm() -> None:
+    await build_app(Config(engine="fake", store="memory"), FakeEngine()).lifecycle.close()
+
+
 def test_there_is_no_setting_that_nothing_reads() -> None:
     read = {
         node.attr
@@ -55,6 +97,7 @@ def test_there_is_no_setting_that_nothing_reads() -> None:
         fields = getattr(import_module(module), f"{kind.removesuffix('Engine')}Settings").__struct_fields__
         read |= {*fields, *(f"{name}_{field}" for field in fields)}
     read |= {"url", "host", "port"} if "server_url" in read else set()
+    read |= {"store"} if "store_place" in read else set()
     assert set(Config.__struct_fields__) - read == set()
 
 

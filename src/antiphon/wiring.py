@@ -1,13 +1,16 @@
-"""The only file that knows everyone: Config → engine → service → app.
+"""The only file that knows everyone: Config → engine, store → service → app.
 
 An engine's settings are filled from Config by name: `rate` of the fake engine is `fake_rate`, `context` is `context`.
 What Config leaves open (None) is the engine's to decide.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, get_args, get_type_hints
+
+from msgspec import Struct
 
 from antiphon.agent.patience import Deadlines
 from antiphon.config import Config
@@ -15,41 +18,98 @@ from antiphon.engines.base import Engine
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError
 from antiphon.observe import Metrics, set_up_logging
-from antiphon.protocol.events import StreamEvent
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import Response
+from antiphon.service.conversations import Conversations
+from antiphon.service.following import Following
+from antiphon.service.jobs import Jobs, JobSettings
+from antiphon.service.keeping import Keeper, Keeping
 from antiphon.service.models import Models
+from antiphon.service.past import Past
+from antiphon.service.planner import Planner, Terms
 from antiphon.service.prepare import OutputTokens
 from antiphon.service.responses import Responses
+from antiphon.service.sessions import Sessions, SessionSettings
+from antiphon.service.stored import Stored
+from antiphon.service.tally import Tally
+from antiphon.service.tasks import Tasks
+from antiphon.stores.base import Bounds, Store
+from antiphon.stores.live.base import LiveLog
+from antiphon.stores.live.registry import live_log
+from antiphon.stores.registry import make_store
 from antiphon.transport import server
 from antiphon.transport.app import App
+from antiphon.transport.conversations import ConversationsEndpoint
+from antiphon.transport.delivery import Delivery
 from antiphon.transport.guard import Guard
 from antiphon.transport.http import Route
 from antiphon.transport.openapi import Docs
 from antiphon.transport.responses import ResponsesEndpoint
+from antiphon.transport.stored import StoredEndpoint
 from antiphon.transport.system import System
 
 Announce = Callable[[str, list[str]], None]
 Progress = Callable[[str, int, int], None]  # the task, what is done of it, the whole
 
+_MEMORY = "memory"
+_MOST_BYTES = 10 * 1024**3
+_MOST_BYTES_IN_MEMORY = 512 * 1024**2
+_LAST_WRITES = 5.0  # seconds for what is still to be written when everything is closed
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What lives as long as the server."""
+
+    store: Store
+    live: LiveLog
+    engine: Engine
+    models: Models
+    past: Past
+    keeper: Keeper
+    sessions: Sessions
+    following: Following
+    jobs: Jobs
+    responses: Responses
+
+    async def deleted(self, tenant: str, response_id: str) -> None:
+        """A response was deleted: nobody here goes on with it."""
+        self.past.forget(tenant, response_id)
+        await self.sessions.deleted(tenant, response_id)
+
 
 class Lifecycle:
-    """What is opened before the first request and closed after the last."""
+    """What is opened before the first request and closed after the last, in the reverse order."""
 
-    def __init__(self, engines: Sequence[Engine], responses: Responses) -> None:
-        self._engines = engines
-        self._responses = responses
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._opened = AsyncExitStack()
+        self._beating, self._scanning = Tasks(), Tasks()
 
     async def open(self) -> None:
-        for engine in self._engines:
-            await engine.open()
+        """What is only half open when something goes wrong is closed too."""
+        parts, opened = self._parts, self._opened
+        opened.push_async_callback(parts.store.close)
+        await parts.store.open()
+        opened.push_async_callback(parts.live.close)
+        await parts.live.open(parts.sessions.hear)
+        opened.push_async_callback(parts.engine.close)
+        await parts.engine.open()
+        self._beating.start(parts.keeper.attend())
+        opened.push_async_callback(self._beating.close)
+        opened.push_async_callback(parts.keeper.drain, _LAST_WRITES)
+        opened.push_async_callback(parts.sessions.close)
+        self._scanning.start(parts.jobs.attend())
+        opened.push_async_callback(self._scanning.close)
 
     async def close(self) -> None:
-        for engine in self._engines:
-            await engine.close()
+        await self._opened.aclose()
+
+    def busy(self) -> bool:
+        return self._parts.sessions.busy()
+
+    def rest(self) -> None:
+        self._parts.jobs.rest()
 
     def interrupt(self) -> None:
-        self._responses.interrupt()
+        self._parts.responses.interrupt()
 
 
 def serve(config: Config, announce: Announce, progress: Progress) -> None:
@@ -64,19 +124,90 @@ def serve(config: Config, announce: Announce, progress: Progress) -> None:
     server.serve(build_app(config, engine), config, tell)
 
 
-def build_app(config: Config, engine: Engine) -> App:
+def build_app(config: Config, engine: Engine, store: Store | None = None, live: LiveLog | None = None) -> App:
+    """A store or a live log that is given is used as it is."""
     metrics = Metrics(version("antiphon"))
-    models = Models([engine], config.served_model_name, config.accept_any_model, config.queue)
-    room = OutputTokens(default=config.default_output_tokens, most=config.max_output_tokens)
-    deadlines = Deadlines(first=config.first_token_timeout, idle=config.idle_timeout, total=config.run_timeout)
-    responses = Responses(models, room, deadlines, metrics)
+    store = store or build_store(config)
+    parts = _build_parts(config, engine, metrics, store, live or build_live(config, store))
     guard = Guard(config)
-    endpoint = ResponsesEndpoint(responses, config.limits, config.ping_interval)
-    shown = next((model.id for model in models.models()), "MODEL")
-    routes = [_create(endpoint, shown), *System(models, metrics, guard, version("antiphon")).routes()]
+    routes = [*_api(config, parts), *System(parts.models, metrics, guard, version("antiphon"), store).routes()]
     documented = [*routes, *Docs(routes, version("antiphon")).routes()]
     metrics.watch_engines(lambda: [(engine.name, model.id, engine.healthy()) for model in engine.models()])
-    return App(documented, guard, metrics, Lifecycle([engine], responses))
+    return App(documented, guard, metrics, Lifecycle(parts))
+
+
+def build_store(config: Config) -> Store:
+    return make_store(config.store_place, config.store_ttl)
+
+
+def build_live(config: Config, store: Store) -> LiveLog:
+    return live_log(config.live, store, config.background_timeout)
+
+
+def _build_parts(config: Config, engine: Engine, metrics: Metrics, store: Store, live: LiveLog) -> Parts:
+    models = Models([engine], config.served_model_name, config.accept_any_model, config.queue)
+    past, tally = Past(store), Tally(metrics)
+    planner = Planner(models, past, _terms(config))
+    keeper = Keeper(store, live, _keeping(config, store), past.remember)
+    sessions = Sessions(store, live, _session_settings(config), tally.ended)
+    following = Following(store, live, sessions)
+    jobs = Jobs(keeper, planner, sessions, following, _job_settings(config))
+    metrics.watch_queue(running=lambda: sessions.count() - models.waiting(), waiting=models.waiting)
+    return Parts(
+        store=store,
+        live=live,
+        engine=engine,
+        models=models,
+        past=past,
+        keeper=keeper,
+        sessions=sessions,
+        following=following,
+        jobs=jobs,
+        responses=Responses(planner, keeper, sessions, following, jobs, tally),
+    )
+
+
+def _api(config: Config, parts: Parts) -> list[Route]:
+    keeps, delivery = not config.disable_store, Delivery(config.ping_interval)
+    stored = Stored(parts.store, parts.deleted, keeps)
+    conversations = Conversations(parts.store, parts.past, config.limits, keeps)
+    shown = next((model.id for model in parts.models.models()), "MODEL")
+    return [
+        ResponsesEndpoint(parts.responses, config.limits, delivery).route(shown),
+        *StoredEndpoint(stored, parts.following, parts.jobs, delivery).routes(),
+        *ConversationsEndpoint(conversations, config.limits).routes(),
+    ]
+
+
+def _terms(config: Config) -> Terms:
+    return Terms(
+        room=OutputTokens(default=config.default_output_tokens, most=config.max_output_tokens),
+        deadlines=Deadlines(first=config.first_token_timeout, idle=config.idle_timeout, total=config.run_timeout),
+        stores=not config.disable_store,
+    )
+
+
+def _keeping(config: Config, store: Store) -> Keeping:
+    most_bytes = config.store_max_bytes or (_MOST_BYTES_IN_MEMORY if store.name == _MEMORY else _MOST_BYTES)
+    return Keeping(
+        lease=config.lease_seconds,
+        ttl=config.store_ttl,
+        background_room=config.background_queue,
+        background_timeout=config.background_timeout,
+        bounds=Bounds(
+            entries=config.store_max_entries, bytes=most_bytes, conversations=config.conversation_max_entries
+        ),
+    )
+
+
+def _session_settings(config: Config) -> SessionSettings:
+    return SessionSettings(
+        most=config.max_active_sessions, keep_streams=config.keep_streams, lease=config.lease_seconds
+    )
+
+
+def _job_settings(config: Config) -> JobSettings:
+    return JobSettings(slots=config.background_slots, attempts=config.background_attempts, lease=config.lease_seconds)
 
 
 def build_engine(config: Config, progress: Progress | None = None) -> Engine:
@@ -108,19 +239,3 @@ def _settings(engine: type, config: Config) -> Any:
 def _value(config: Config, name: str) -> Any:
     own = f"{config.engine}_{name}"
     return getattr(config, own) if hasattr(config, own) else getattr(config, name, None)
-
-
-def _create(endpoint: ResponsesEndpoint, model: str) -> Route:
-    return Route(
-        method="POST",
-        path="/v1/responses",
-        endpoint=endpoint.create,
-        summary="Create a response",
-        description="One JSON body, or with `stream: true` server-sent events that end with `[DONE]`.",
-        takes=CreateResponse,
-        example={"model": model, "input": "Hello!"},
-        gives=Response,
-        streams=StreamEvent,
-        new_work=True,
-        errors=(400, 404, 413, 415, 429, 500, 503),
-    )

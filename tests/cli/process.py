@@ -19,7 +19,8 @@ Environment = dict[str, str]
 def clean(folder: Path) -> Environment:
     """An environment without the settings and the cache of whoever runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ANTIPHON_")}
-    return {**kept, "XDG_CONFIG_HOME": str(folder), "XDG_CACHE_HOME": str(folder), "TERM": "xterm", "COLUMNS": "100"}
+    homes = {f"XDG_{kind}_HOME": str(folder) for kind in ("CONFIG", "CACHE", "DATA")}
+    return {**kept, **homes, "TERM": "xterm", "COLUMNS": "100"}
 
 
 def run(folder: Path, *arguments: str, given: str = "", seconds: float = DEADLINE) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,7 @@
 """What keeps a server from starting is one sentence and an exit code; a server that was stopped has done well."""
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -102,6 +103,7 @@ def test_the_banner_tells_where_to_go() -> None:
         assert f"{live.url}/docs" in said
         assert f"curl {live.url}/v1/responses" in said
         assert '"model": "parrot"' in said
+        assert "store memory" in said
         assert "hush" not in said
 
 
@@ -114,6 +116,30 @@ def test_a_server_that_is_told_to_stop_ends_well(tmp_path: Path, number: signal.
         os.kill(server.pid, number)
         assert server.wait(timeout=DEADLINE) == 0
         assert b"Traceback" not in server.stderr.read()
+
+
+@pytest.mark.shows("B.1", "A.3")
+def test_responses_are_kept_with_nothing_to_set_up(tmp_path: Path) -> None:
+    flags = ("--engine", "fake", "--port", "0")
+    with started(tmp_path, clean(tmp_path), *flags) as server:
+        body = json.dumps({"model": "fake", "input": "remember me"})
+        made = ask(server, "POST", "/v1/responses", body)
+        os.kill(server.pid, signal.SIGKILL)
+    with started(tmp_path, clean(tmp_path), *flags) as server:
+        assert ask(server, "GET", f"/v1/responses/{json.loads(made)['id']}") == made
+    assert (tmp_path / "antiphon" / "antiphon.db").exists()
+
+
+def ask(server: subprocess.Popen[bytes], method: str, path: str, body: str | None = None) -> bytes:
+    """Of a server that was just started."""
+    assert server.stderr is not None
+    address = next(line for line in server.stderr if b"/v1" in line).split()[-1].decode()
+    connection = http.client.HTTPConnection(address.removeprefix("http://").removesuffix("/v1"), timeout=DEADLINE)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.read()
 
 
 @contextlib.contextmanager

@@ -54,6 +54,19 @@ def test_limits_are_settings_with_a_prefix(folder: Path, monkeypatch: pytest.Mon
     assert load({"limit_items": "40"}).limits == Limits(body_bytes=10, items=40, tools=30)
 
 
+@pytest.mark.shows("H1.1")
+def test_what_is_kept_is_a_matter_of_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "antiphon.toml").write_text("[store]\nttl = 60\nmax_entries = 5\n")
+    monkeypatch.setenv("ANTIPHON_STORE_MAX_BYTES", "1000")
+    monkeypatch.setenv("ANTIPHON_KEEP_STREAMS", "600")
+    config = load({"max_active_sessions": "7", "disable_store": True})
+    assert (config.store_ttl, config.store_max_entries, config.store_max_bytes) == (60.0, 5, 1000)
+    assert (config.keep_streams, config.max_active_sessions, config.disable_store) == (600.0, 7, True)
+    assert (Config().store_ttl, Config().keep_streams, Config().disable_store) == (30 * 86_400, 0, False)
+    with pytest.raises(StartupError, match="--keep-streams is '-1'"):
+        load({"keep_streams": "-1"})
+
+
 def test_one_text_will_do_where_a_list_may_stand(folder: Path) -> None:
     (folder / "antiphon.toml").write_text('model = "a.gguf"')
     assert load({}).model == ("a.gguf",)

@@ -62,6 +62,12 @@ class Life:
         if self._engine != "llamacpp":
             sys.stderr.write("closed\n")
 
+    def busy(self) -> bool:
+        return False
+
+    def rest(self) -> None:
+        """Nothing is taken up here anyway."""
+
     def interrupt(self) -> None:
         self.seen.append("interrupt")
         self.interrupted.set()

@@ -4,13 +4,12 @@ import json
 
 import pytest
 
-from antiphon.config import Config
 from antiphon.core.deltas import Text
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import Busy, EngineFailed, Unavailable
 from antiphon.limits import Limits
-from antiphon.wiring import build_app
 from tests.asgi import HOST, JSON, Answer, Header, call
+from tests.transport.api import api
 
 pytestmark = pytest.mark.anyio
 KEY: Header = (b"authorization", b"Bearer k")
@@ -22,6 +21,7 @@ Asked = tuple[str, str, tuple[Header, ...], bytes]
 FINE: dict[str, Asked] = {
     "json": ("POST", "/v1/responses", (KEY, JSON), GOOD),
     "stream": ("POST", "/v1/responses", (KEY, JSON), STREAM),
+    "conversation": ("POST", "/v1/conversations", (KEY, JSON, (b"content-length", b"2")), b"{}"),
     "models": ("GET", "/v1/models", (KEY,), b""),
     "health": ("GET", "/health", (), b""),
     "docs": ("GET", "/docs", (KEY,), b""),
@@ -34,6 +34,9 @@ ERRORS: dict[str, tuple[Asked, int]] = {
     "no key": (("GET", "/v1/models", (), b""), 401),
     "foreign page": (("GET", "/v1/models", (KEY, (b"origin", b"http://evil.com")), b""), 403),
     "unknown path": (("GET", "/nowhere", (KEY,), b""), 404),
+    "unknown response": (("GET", "/v1/responses/resp_1", (KEY,), b""), 404),
+    "unknown conversation": (("GET", "/v1/conversations/conv_1", (KEY,), b""), 404),
+    "bad query": (("GET", "/v1/responses/resp_1?stream=perhaps", (KEY,), b""), 400),
     "unknown model": (("GET", "/v1/models/none/such", (KEY,), b""), 404),
     "wrong method": (("PUT", "/v1/responses", (KEY,), b""), 405),
     "large body": (("POST", "/v1/responses", (KEY, JSON), HUGE), 413),
@@ -48,9 +51,9 @@ class OneModel(FakeEngine):
 
 
 async def answered(asked: Asked, engine: FakeEngine | None = None) -> Answer:
-    config = Config(engine="fake", api_key=("k",), limits=Limits(body_bytes=1000))
     method, path, headers, body = asked
-    return await call(build_app(config, engine or OneModel()), method, path, *headers, body=[body])
+    async with api(engine=engine or OneModel(), api_key=("k",), limits=Limits(body_bytes=1000)) as server:
+        return await call(server.app, method, path, *headers, body=[body])
 
 
 def check_headers(answer: Answer) -> None:

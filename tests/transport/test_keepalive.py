@@ -2,18 +2,17 @@
 
 import asyncio
 import json
+from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.transport.app import App
-from antiphon.wiring import build_app
-from tests.asgi import HOST, JSON, call, http_scope
+from tests.asgi import HOST, JSON, Answer, http_scope
 from tests.oracle import accumulate, check_event
+from tests.transport.api import Api, api, events_in
 
 pytestmark = pytest.mark.anyio
 BODY = json.dumps({"model": "fake", "input": "hi", "stream": True}).encode()
@@ -21,19 +20,13 @@ INTERVAL = 0.02
 SILENCE = 0.2  # of the engine before it begins; many intervals, and past the moment in which nobody looks
 
 
-def app(ping_interval: float, silence: float = SILENCE) -> App:
-    config = replace(Config(engine="fake"), ping_interval=ping_interval)
-    return build_app(config, FakeEngine(FakeSettings(delay=silence)))
-
-
-def events_in(body: bytes) -> list[dict[str, Any]]:
-    *frames, done, rest = body.decode().split("\n\n")
-    assert (done, rest) == ("data: [DONE]", "")
-    return [json.loads(frame.partition("\ndata: ")[2]) for frame in frames]
+def served(ping_interval: float) -> AbstractAsyncContextManager[Api]:
+    return api(engine=FakeEngine(FakeSettings(delay=SILENCE)), ping_interval=ping_interval)
 
 
 async def streamed(ping_interval: float) -> list[dict[str, Any]]:
-    return events_in((await call(app(ping_interval), "POST", "/v1/responses", JSON, body=[BODY])).body)
+    async with served(ping_interval) as server:
+        return events_in(await server.post("responses", BODY))
 
 
 def test_fifteen_seconds_of_silence_are_waited_for() -> None:
@@ -79,12 +72,13 @@ async def test_nothing_comes_before_created_however_long_that_takes_to_send() ->
             await taken.wait()
 
     scope = http_scope("POST", b"/v1/responses", (HOST, JSON))
-    request = asyncio.ensure_future(app(INTERVAL)(scope, receive, send))
-    await asyncio.wait([request], timeout=SILENCE)
-    assert len(heard) == 1
-    taken.set()
-    async with asyncio.timeout(5):
-        await request
-    types = [event["type"] for event in events_in(b"".join(heard))]
+    async with served(INTERVAL) as server:
+        request = asyncio.ensure_future(server.app(scope, receive, send))
+        await asyncio.wait([request], timeout=SILENCE)
+        assert len(heard) == 1
+        taken.set()
+        async with asyncio.timeout(5):
+            await request
+    types = [event["type"] for event in events_in(Answer(body=b"".join(heard)))]
     assert types[0] == "response.created"
     assert "keepalive" in types

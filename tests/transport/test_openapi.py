@@ -27,7 +27,7 @@ OPERATION_FIELDS = {
 
 async def whole() -> Any:
     """Of the server as it is shipped."""
-    config = Config(engine="fake")
+    config = Config(engine="fake", store="memory")
     answer = await call(build_app(config, build_engine(config)), "GET", "/openapi.json")
     assert answer.status == 200
     return answer.json()
@@ -147,6 +147,26 @@ def test_a_plain_string_is_documented_where_it_is_accepted() -> None:
     assert [each.get("type") for each in given["input"]["anyOf"]] == ["string", "array"]
     assert {"type": "string"} in given["conversation"]["anyOf"]
     assert {"type": "string"} in schemas["Message"]["properties"]["content"]["anyOf"]
+
+
+@pytest.mark.shows("H.11")
+async def test_queries_are_described_with_their_bounds() -> None:
+    document = await whole()
+    listing = document["paths"]["/v1/conversations/{conversation_id}/items"]["get"]["parameters"]
+    assert [(one["name"], one["in"]) for one in listing] == [
+        ("conversation_id", "path"),
+        ("limit", "query"),
+        ("order", "query"),
+        ("after", "query"),
+        ("include[]", "query"),
+    ]
+    limit, order = listing[1]["schema"], listing[2]["schema"]
+    assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 100, 20)
+    assert (sorted(order["enum"]), order["default"]) == (["asc", "desc"], "desc")
+    retrieving = document["paths"]["/v1/responses/{response_id}"]["get"]
+    assert {one["name"] for one in retrieving["parameters"]} >= {"stream", "starting_after", "include_obfuscation"}
+    assert {*retrieving["responses"]["200"]["content"]} == {"application/json", "text/event-stream"}
+    assert "ItemsQuery" not in document["components"]["schemas"]
 
 
 async def _nothing(request: Request) -> None: ...

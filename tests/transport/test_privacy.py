@@ -1,17 +1,14 @@
 """What clients ask and models answer stands in no log line, whatever becomes of it."""
 
-import json
 import logging
 from typing import Any
 
 import pytest
 
-from antiphon.config import Config
 from antiphon.core.deltas import Text
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import EngineFailed
-from antiphon.wiring import build_app
-from tests.asgi import JSON, call
+from tests.transport.api import api
 
 pytestmark = pytest.mark.anyio
 ASKED, SAID = "a question of mine", "an answer of yours"
@@ -24,11 +21,10 @@ def engine() -> FakeEngine:
 
 async def logged(engine: FakeEngine, caplog: pytest.LogCaptureFixture, **body: Any) -> str:
     """All that was logged, at any level, about a request."""
-    app = build_app(Config(engine="fake"), engine)
-    content = json.dumps({"model": "fake", "input": ASKED, "metadata": {"note": ASKED}, **body}).encode()
+    asked = {"model": "fake", "input": ASKED, "metadata": {"note": ASKED}, **body}
     with caplog.at_level(logging.DEBUG):
-        answer = await call(app, "POST", "/v1/responses", JSON, body=[content])
-    assert answer.status
+        async with api(engine=engine) as server:
+            assert (await server.post("responses", asked)).status
     return caplog.text
 
 

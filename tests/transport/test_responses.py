@@ -4,44 +4,37 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from antiphon.config import Config
 from antiphon.core.deltas import Text, Thought
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import EngineFailed
 from antiphon.transport.app import App
-from antiphon.wiring import build_app
-from tests.asgi import HOST, JSON, Answer, call, http_scope
+from tests.asgi import JSON, Answer, call
 from tests.oracle import accumulate, check_event, check_response
+from tests.transport.api import Api, Client, api, events_in
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
+async def server() -> AsyncIterator[Api]:
+    async with api() as server:
+        yield server
 
 
 @pytest.fixture
-def app(engine: FakeEngine) -> App:
-    return build_app(Config(engine="fake"), engine)
+def engine(server: Api) -> FakeEngine:
+    return server.engine
+
+
+@pytest.fixture
+def app(server: Api) -> App:
+    return server.app
 
 
 async def post(app: App, **body: Any) -> Answer:
     content = json.dumps({"model": "fake", "input": "hi", **body}).encode()
     return await call(app, "POST", "/v1/responses", JSON, body=[content])
-
-
-def events_in(answer: Answer) -> list[dict[str, Any]]:
-    *frames, done, rest = answer.body.decode().split("\n\n")
-    assert (done, rest) == ("data: [DONE]", "")
-    events = []
-    for frame in frames:
-        name, data = frame.split("\n")
-        events.append(json.loads(data.removeprefix("data: ")))
-        assert name == f"event: {events[-1]['type']}"
-    return events
 
 
 def without_ids(value: Any) -> Any:
@@ -119,32 +112,6 @@ async def test_text_that_looks_like_an_event_stays_text(app: App, engine: FakeEn
     assert accumulate(events).output_text == forged + "x"
 
 
-class Client:
-    """A client whose every move a test decides."""
-
-    def __init__(self, app: App, **body: Any) -> None:
-        content = json.dumps({"model": "fake", "input": "hi", "stream": True, **body}).encode()
-        self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._inbox.put_nowait({"type": "http.request", "body": content, "more_body": False})
-        self.heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        scope = http_scope("POST", b"/v1/responses", (HOST, JSON))
-        self.request = asyncio.ensure_future(app(scope, self._inbox.get, self._hear))
-
-    async def _hear(self, message: Any) -> None:
-        self.heard.put_nowait(dict(message))
-
-    def leaves(self) -> None:
-        self._inbox.put_nowait({"type": "http.disconnect"})
-
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
-        while True:
-            async with asyncio.timeout(5):
-                message = await self.heard.get()
-            for line in message.get("body", b"").decode().split("\n"):
-                if line.startswith("data: {"):
-                    yield json.loads(line.removeprefix("data: "))
-
-
 @pytest.mark.shows("A.54")
 async def test_a_dropped_client_cancels_a_foreground_run(app: App, engine: FakeEngine) -> None:
     engine.says(Text("Hel"), Text("lo"))
@@ -182,11 +149,15 @@ async def test_created_is_sent_before_the_engine_says_anything(app: App, engine:
 
 
 @pytest.mark.shows("A.46", "A.47")
-async def test_silence_is_broken_by_keepalives_that_carry_the_last_number(engine: FakeEngine) -> None:
-    app = build_app(replace(Config(engine="fake"), ping_interval=0.02), engine)
-    engine.says(Text("Hel"), Text("lo"))
-    gate = engine.holds(after=1)
-    client = Client(app)
+async def test_silence_is_broken_by_keepalives_that_carry_the_last_number() -> None:
+    async with api(ping_interval=0.02) as server:
+        await _hear_silence_broken(server)
+
+
+async def _hear_silence_broken(server: Api) -> None:
+    server.engine.says(Text("Hel"), Text("lo"))
+    gate = server.engine.holds(after=1)
+    client = Client(server.app)
     last = -1
     async for event in client.events():
         if event["type"] == "keepalive":

@@ -2,6 +2,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from antiphon.config import Config
+from antiphon.transport.app import App
+from antiphon.transport.system import System
 from tests.asgi import call
 from tests.transport.edge import Edge
 
@@ -28,6 +30,22 @@ async def test_a_sick_engine_makes_us_not_ready_but_healthy(edge: Edge) -> None:
     assert answer.error["message"] == "The fake engine is not ready. Nor is the other."
     assert answer.header(b"retry-after") == b"1"
     assert (await call(edge.app, "GET", "/health")).status == 200
+
+
+class Sick:
+    name = "sqlite"
+
+    def healthy(self) -> bool:
+        return False
+
+
+@pytest.mark.shows("H.6")
+async def test_a_sick_store_makes_us_not_ready_too(edge: Edge) -> None:
+    system = System(edge.shelf, edge.metrics, edge.guard, "1", Sick())
+    edge.shelf.reasons = ["The fake engine is not ready."]
+    answer = await call(App(system.routes(), edge.guard, edge.metrics, edge.life), "GET", "/ready")
+    assert answer.status == 503
+    assert answer.error["message"] == "The fake engine is not ready. The sqlite store does not answer."
 
 
 async def test_a_server_that_shuts_down_is_not_ready(edge: Edge) -> None:

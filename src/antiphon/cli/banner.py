@@ -1,10 +1,11 @@
-"""What a person sees when the server is up: where it is, what it serves, and a line to try."""
+"""What a person sees when the server is up: where it is, what it serves and keeps, and a line to try."""
 
 import logging
 from importlib.metadata import version
 
 import click
 
+from antiphon.cli.db import shown
 from antiphon.config import Config
 
 _log = logging.getLogger(__name__)
@@ -14,11 +15,13 @@ _REACHABLE = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 class Banner:
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._place = "nothing is kept" if config.disable_store else shown(config.store_place)
 
     def __call__(self, address: str, models: list[str]) -> None:
         """For people on stderr; where lines are read by machines, it is one of those."""
         if self._config.log_format == "json":
-            _log.info("listening", extra={"address": address, "models": models, "engine": self._config.engine})
+            told = {"address": address, "models": models, "engine": self._config.engine, "store": self._place}
+            _log.info("listening", extra=told)
         else:
             click.echo(self._text(address, models), err=True)
 
@@ -33,6 +36,7 @@ class Banner:
             f"Antiphon {version('antiphon')} serves {', '.join(models)} with {self._config.engine}",
             f"  API   {url}/v1",
             f"  docs  {url}/docs",
+            f"  store {self._place}",
             f"  try   curl {url}/v1/responses -H 'content-type: application/json'{key} -d '{body}'",
         ]
         if self._config.config:

@@ -9,6 +9,7 @@ import click
 from antiphon.cli.banner import Banner
 from antiphon.cli.chat import Chat
 from antiphon.cli.client import Client, Unanswered, Unreachable
+from antiphon.cli.db import db
 from antiphon.cli.options import SettingsCommand, in_groups, named
 from antiphon.cli.progress import Progress
 from antiphon.config import Config
@@ -122,6 +123,9 @@ def pull(config: Config, model: str | None) -> None:
     if known is None:
         raise StartupError(f"There is no known model {model!r}; expected {' or '.join(KNOWN)}.")
     click.echo(fetch(known, config.cache_dir, Progress(), verify=True))
+
+
+cli.add_command(db)
 
 
 @cli.command()

@@ -28,6 +28,12 @@ class Lifecycle(Protocol):
     async def close(self) -> None:
         """Also after an `open` that failed or was broken off."""
 
+    def busy(self) -> bool:
+        """Is there work that no client waits for?"""
+
+    def rest(self) -> None:
+        """The doors are closed: go on with what runs, take up nothing more."""
+
     def interrupt(self) -> None:
         """The grace is over: end what runs, each with its terminal event."""
 

@@ -13,6 +13,7 @@ from antiphon.errors import BadRequest, Forbidden, NotAuthenticated, Unavailable
 from antiphon.transport.http import Header, Request
 
 PUBLIC = frozenset({b"/health", b"/ready", b"/version"})
+TENANT = "default"  # of everyone, as long as keys do not tell people apart
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 _NAME_BYTES = b"abcdefghijklmnopqrstuvwxyz0123456789.-_"
@@ -35,7 +36,7 @@ class Guard:
         self.closed = True
 
     def check(self, request: Request) -> None:
-        """Raises for a request that may not come in."""
+        """Raises for a request that may not come in; says whose it is."""
         host = request.header_once(b"host")
         if host not in self._known_hosts:
             self._check_host(host)
@@ -43,6 +44,7 @@ class Guard:
             self._check_origin(request)
         if self._keys and request.path not in PUBLIC and not self._is_preflight(request):
             self._check_key(request.header_once(b"authorization"))
+        request.tenant = TENANT
 
     def check_new_work(self) -> None:
         if self.closed:

@@ -35,11 +35,12 @@ class Request:
     """One request and the one reply to it."""
 
     __slots__ = (
-        "began", "headers", "id", "method", "params", "path", "receive", "repeats", "reply_headers", "scope", "send",
-        "status",
+        "began", "headers", "id", "ignored", "method", "params", "path", "receive", "repeats", "reply_headers", "scope",
+        "send", "status", "tenant",
     )  # fmt: skip
 
     params: dict[str, str]  # what fills the names in the path; only where it has any
+    tenant: str  # whose request it is; the guard says so
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.began = perf_counter()
@@ -55,6 +56,7 @@ class Request:
         self.id = _request_id(self.headers.get(b"x-request-id"))
         self.reply_headers: list[Header] = [(b"x-request-id", self.id.encode())]
         self.status = 0
+        self.ignored: Sequence[str] = ()  # names of what was sent and changes nothing; a header tells them
 
     def header_once(self, name: bytes) -> bytes | None:
         """A header that must not be repeated; None if it is missing or ambiguous."""
@@ -78,6 +80,9 @@ class Request:
             raise _too_large(cap)
         return await self._read_rest(body, cap) if message.get("more_body") else body
 
+    def has_body(self) -> bool:
+        return b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
+
     async def reply(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
         """The whole reply at once. It is JSON unless the headers begin with another content type."""
         length = (b"content-length", b"%d" % len(body))
@@ -92,6 +97,8 @@ class Request:
         self.status = status
         took = b"%d" % ((perf_counter() - self.began) * 1000)
         whole = [*headers, *self.reply_headers, (b"openai-processing-ms", took)]
+        if self.ignored:
+            whole.append((b"x-antiphon-ignored", ", ".join(map(_printable, self.ignored)).encode("ascii")))
         await self.send({"type": "http.response.start", "status": status, "headers": whole})
 
     async def write(self, piece: bytes) -> None:
@@ -135,8 +142,8 @@ Endpoint = Callable[[Request], Awaitable[None]]
 class Route(Struct, frozen=True, kw_only=True):
     """An endpoint and where it is found. `{name}` is one segment, `{name...}` all that is left.
 
-    `takes`, `gives` and `streams` are the types of its body, its reply and its events, `example` is such a body;
-    /openapi.json shows them.
+    `takes`, `query`, `gives` and `streams` are the types of its body, its query, its reply and its events, `example` is
+    such a body; /openapi.json shows them.
     """
 
     method: str
@@ -145,6 +152,7 @@ class Route(Struct, frozen=True, kw_only=True):
     summary: str
     description: str = ""
     takes: Any = None
+    query: type[Struct] | None = None
     example: Any = None
     gives: Any = None
     streams: Any = None
@@ -157,6 +165,11 @@ def _request_id(inbound: bytes | None) -> str:
     if inbound and len(inbound) <= _ID_LENGTH and not inbound.translate(None, _ID_BYTES):
         return inbound.decode("ascii")
     return new_id("req")
+
+
+def _printable(name: str) -> str:
+    """A field's name comes from a client: nothing in it may end a header or begin another."""
+    return name.encode("unicode_escape").decode("ascii")[:200]
 
 
 def _bare(value: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The client at the other end while a run is driven: is it still there, and has it heard nothing for long?
+"""The client at the other end of a response: is it still there, and has it heard nothing for long?
 
 A client that has gone cancels the driver, which then sees ClientGone. Silence is broken by a keep-alive.
 Both are one task that starts only for work that takes longer than a moment, so that short requests do
@@ -9,7 +9,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from antiphon.agent.run import Run
+from antiphon.service.source import Source
 from antiphon.transport.http import ClientGone, Request
 from antiphon.transport.outlet import Outlet
 from antiphon.transport.sse import keepalive
@@ -19,10 +19,10 @@ _LOOKS = 4  # in the time that silence may last; so it is broken at most a quart
 
 
 class Listener:
-    def __init__(self, request: Request, run: Run, ping_interval: float) -> None:
+    def __init__(self, request: Request, source: Source, ping_interval: float) -> None:
         self._receive = request.receive
         self._send = request.send
-        self._run = run
+        self._source = source
         self._pause = ping_interval / _LOOKS or None  # 0: no keep-alives
         self.outlet: Outlet | None = None  # of a stream, once it has begun; nothing is sent before its first event
         self._gone = False
@@ -52,7 +52,7 @@ class Listener:
         heard, looks = None, 0
         while not await self._has_left():
             last = None if self.outlet is None else self.outlet.last
-            looks = looks + 1 if last is heard and self._run.waits else 0
+            looks = looks + 1 if last is heard and self._source.waits else 0
             heard = last
             if looks >= _LOOKS and last is not None:
                 looks = 0

@@ -76,14 +76,16 @@ class Docs:
 
 def describe(routes: Sequence[Route], version: str) -> Json:
     """The OpenAPI document of these routes."""
-    types = [kind for route in routes for kind in (route.takes, route.gives, route.streams) if kind is not None]
+    given = [(route.query, route.takes, route.gives, route.streams) for route in routes]
+    types = [kind for kinds in given for kind in kinds if kind is not None]
     shapes, components = msgspec.json.schema_components([Problem, *types], ref_template="#/components/schemas/{name}")
     _allow_strings(components)
+    queries = {name: components.pop(name) for name in {route.query.__name__ for route in routes if route.query}}
     schemas = iter(shapes)
     error = {"description": "Refused.", "content": _content("application/json", next(schemas))}
     paths: dict[str, Json] = {}
     for route in routes:
-        paths.setdefault(_plain(route.path), {})[route.method.lower()] = _operation(route, schemas)
+        paths.setdefault(_plain(route.path), {})[route.method.lower()] = _operation(route, schemas, queries)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Antiphon", "version": version, "description": "Every `/v1` path is there without it, too."},
@@ -107,13 +109,17 @@ def _allow_strings(components: dict[str, Json]) -> None:
             properties[field] = {"anyOf": [{"type": "string"}, *shape.get("anyOf", [shape])], **default}
 
 
-def _operation(route: Route, schemas: Iterator[Json]) -> Json:
+def _operation(route: Route, schemas: Iterator[Json], queries: dict[str, Json]) -> Json:
     """Takes the schemas of this route from `schemas`, in the order in which `describe` gave the types."""
     operation: Json = {"operationId": _operation_id(route), "summary": route.summary, "tags": [_tag(route)]}
     if route.description:
         operation["description"] = route.description
-    if names := re.findall(r"{(\w+)", route.path):
-        operation["parameters"] = [_parameter(name) for name in names]
+    parameters = [_parameter(name) for name in re.findall(r"{(\w+)", route.path)]
+    if route.query is not None:
+        next(schemas)
+        parameters += _query_parameters(queries[route.query.__name__])
+    if parameters:
+        operation["parameters"] = parameters
     if route.takes is not None:
         content = _content("application/json", next(schemas))
         if route.example is not None:
@@ -144,6 +150,14 @@ def _content(media_type: str, schema: Json) -> Json:
 
 def _parameter(name: str) -> Json:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _query_parameters(shape: Json) -> list[Json]:
+    """A list is repeated, in the way of the SDKs: `include[]=a&include[]=b`."""
+    return [
+        {"name": f"{name}[]" if field.get("type") == "array" else name, "in": "query", "schema": field}
+        for name, field in shape["properties"].items()
+    ]
 
 
 def _operation_id(route: Route) -> str:

@@ -1,55 +1,76 @@
 """POST /v1/responses: a stream or one JSON body, as the request's `stream` says and never its Accept.
 
-Both drive the same Run; a client that goes away ends it.
+Both are the same run. A background response without `stream` is answered at once.
 """
 
-import asyncio
+from hashlib import sha256
+from time import time
 
+from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
-from antiphon.protocol.codec import Decoded, decode_create, encode
+from antiphon.protocol.codec import decode_create
+from antiphon.protocol.events import StreamEvent
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import Response
 from antiphon.service.responses import Responses
-from antiphon.transport import sse
-from antiphon.transport.http import Header, Request
-from antiphon.transport.listener import Listener
-from antiphon.transport.outlet import open_outlet
+from antiphon.stores.base import Key
+from antiphon.transport.decoding import decoded
+from antiphon.transport.delivery import Delivery
+from antiphon.transport.http import Request, Route
 
-# Bytes that are decoded where they arrive. The densest body takes 50 µs a KiB; with more than this it goes to a thread,
-# so that others need not wait for it.
-_AT_ONCE = 256 * 1024
+PATH = "/v1/responses"
+KEY = b"idempotency-key"
+KEY_SECONDS = 86_400.0  # that a key is known
+
+_LONGEST_KEY = 255
+_VISIBLE = bytes(range(0x21, 0x7F))
 
 
 class ResponsesEndpoint:
-    def __init__(self, service: Responses, limits: Limits, ping_interval: float) -> None:
+    def __init__(self, service: Responses, limits: Limits, delivery: Delivery) -> None:
         self._service = service
         self._limits = limits
-        self._ping_interval = ping_interval
+        self._delivery = delivery
+
+    def route(self, model: str) -> Route:
+        """`model`: a name for the example."""
+        return Route(
+            method="POST",
+            path=PATH,
+            endpoint=self.create,
+            summary="Create a response",
+            description="One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. The same "
+            "request under the same Idempotency-Key gives the same response.",
+            takes=CreateResponse,
+            example={"model": model, "input": "Hello!"},
+            gives=Response,
+            streams=StreamEvent,
+            new_work=True,
+            errors=(400, 404, 413, 415, 429, 500, 503),
+        )
 
     async def create(self, request: Request) -> None:
-        decoded = await self._decoded(await request.read_body(self._limits))
-        accepted = await self._service.create(decoded)
-        run, headers = accepted.run, _ignored(accepted.ignored)
-        try:
-            async with Listener(request, run, self._ping_interval) as listener:
-                if decoded.request.stream:
-                    await request.begin(200, sse.HEADERS + headers)
-                    listener.outlet = outlet = open_outlet(request.send)
-                    await run.drive(outlet.tell)
-                    await outlet.end()
-                else:
-                    await request.reply(200, encode(await run.result()), headers)
-        finally:
-            run.cancel()
-
-    async def _decoded(self, body: bytes) -> Decoded:
-        if len(body) <= _AT_ONCE:
-            return decode_create(body, self._limits)
-        return await asyncio.to_thread(decode_create, body, self._limits)
+        body = await request.read_body(self._limits)
+        asked = await decoded(body, decode_create, self._limits)
+        key = _key(request, body) if KEY in request.headers else None
+        accepted = await self._service.create(request.tenant, asked, key)
+        request.ignored = accepted.ignored
+        if accepted.source is None:
+            await request.reply(200, accepted.given or b"")
+        elif asked.request.stream:
+            await self._delivery.stream(request, accepted.source)
+        else:
+            await self._delivery.result(request, accepted.source)
 
 
-def _ignored(names: list[str]) -> list[Header]:
-    return [(b"x-antiphon-ignored", ", ".join(map(_printable, names)).encode("ascii"))] if names else []
-
-
-def _printable(name: str) -> str:
-    """A field's name comes from a client: nothing in it may end a header or begin another."""
-    return name.encode("unicode_escape").decode("ascii")[:200]
+def _key(request: Request, body: bytes) -> Key:
+    """The key, and a digest by which another request under the same one is known."""
+    name = request.header_once(KEY)
+    if not name or len(name) > _LONGEST_KEY or name.translate(None, _VISIBLE):
+        raise InvalidValue(
+            f"An Idempotency-Key is one header of 1 to {_LONGEST_KEY} visible ASCII characters.",
+            param="Idempotency-Key",
+        )
+    digest = sha256(PATH.encode())
+    digest.update(body)
+    return Key(name.decode("ascii"), digest.digest(), time() + KEY_SECONDS)

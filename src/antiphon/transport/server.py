@@ -74,6 +74,7 @@ class Server(uvicorn.Server):
             return
         if not self.should_exit:
             self._app.guard.close()
+            self._app.lifecycle.rest()
             self._deadline = asyncio.get_running_loop().time() + self._grace
         self.handle_exit(number, None)
 
@@ -101,13 +102,12 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter) and self._is_drained()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self.server_state.tasks:
-            self._app.lifecycle.interrupt()
+        self._app.lifecycle.interrupt()
         await super().shutdown(sockets)
 
     def _is_drained(self) -> bool:
         overdue = asyncio.get_running_loop().time() >= self._deadline
-        return self.force_exit or overdue or not self.server_state.tasks
+        return self.force_exit or overdue or not (self.server_state.tasks or self._app.lifecycle.busy())
 
 
 def listen(config: Config) -> list[socket.socket]:

@@ -28,6 +28,14 @@ class ModelDirectory(Protocol):
         """Reasons why not, as sentences."""
 
 
+class Keeps(Protocol):
+    """Of a store, all that matters here."""
+
+    name: str
+
+    def healthy(self) -> bool: ...
+
+
 class Health(Struct, frozen=True):
     status: Literal["ok"] = "ok"
 
@@ -59,8 +67,11 @@ READY = _encode(Ready())
 
 
 class System:
-    def __init__(self, models: ModelDirectory, metrics: Metrics, guard: Guard, version: str) -> None:
+    def __init__(
+        self, models: ModelDirectory, metrics: Metrics, guard: Guard, version: str, store: Keeps | None = None
+    ) -> None:
         self._models = models
+        self._store = store
         self._metrics = metrics
         self._guard = guard
         self._version = _encode(Version(version))
@@ -82,7 +93,7 @@ class System:
                 path="/ready",
                 endpoint=self.ready,
                 summary="Does the server take work?",
-                description="503 with the reasons while an engine is not healthy, and while the server shuts down.",
+                description="503 with the reasons while an engine or the store is not healthy, and at shutdown.",
                 gives=Ready,
                 errors=(503,),
             ),
@@ -101,10 +112,15 @@ class System:
         await request.reply(200, HEALTHY)
 
     async def ready(self, request: Request) -> None:
-        reasons = ["The server is shutting down."] if self._guard.closed else self._models.ready()
-        if reasons:
+        if reasons := ["The server is shutting down."] if self._guard.closed else self._reasons():
             raise Unavailable(" ".join(reasons), retry_after=1.0)
         await request.reply(200, READY)
+
+    def _reasons(self) -> list[str]:
+        reasons = self._models.ready()
+        if self._store is not None and not self._store.healthy():
+            reasons = [*reasons, f"The {self._store.name} store does not answer."]
+        return reasons
 
     async def version(self, request: Request) -> None:
         await request.reply(200, self._version)

@@ -1,0 +1,125 @@
+"""/v1/responses/{id}: what was stored is read, told again as a stream, cancelled and deleted."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from antiphon.errors import NotFound
+from antiphon.protocol.codec import encode
+from antiphon.protocol.events import StreamEvent
+from antiphon.protocol.lists import ItemList, ItemsQuery
+from antiphon.protocol.request import Includable
+from antiphon.protocol.response import Response
+from antiphon.service.following import Following
+from antiphon.service.jobs import Jobs
+from antiphon.service.stored import Stored
+from antiphon.transport import sse
+from antiphon.transport.delivery import Delivery
+from antiphon.transport.http import Request, Route
+from antiphon.transport.query import read_query
+
+_ONE = "/v1/responses/{response_id}"
+
+
+class RetrieveQuery(Struct, frozen=True, kw_only=True):
+    stream: bool = False
+    starting_after: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    include_obfuscation: bool | None = None
+    include: list[Includable] = field(default_factory=list)
+
+
+class ResponseDeleted(Struct, kw_only=True):
+    id: str
+    object: Literal["response.deleted"] = "response.deleted"
+    deleted: bool = True
+
+
+class StoredEndpoint:
+    def __init__(self, stored: Stored, following: Following, jobs: Jobs, delivery: Delivery) -> None:
+        self._stored = stored
+        self._following = following
+        self._jobs = jobs
+        self._delivery = delivery
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                path=_ONE,
+                endpoint=self.get,
+                summary="Retrieve a response",
+                description="With `stream=true` its events from the first on, or from the one behind `starting_after`: "
+                "those that were, and while it runs those to come.",
+                query=RetrieveQuery,
+                gives=Response,
+                streams=StreamEvent,
+                errors=(400, 404, 503),
+            ),
+            Route(
+                method="DELETE",
+                path=_ONE,
+                endpoint=self.delete,
+                summary="Delete a response",
+                description="Responses that continue it keep what they need of it.",
+                gives=ResponseDeleted,
+                errors=(404, 503),
+            ),
+            Route(
+                method="POST",
+                path=f"{_ONE}/cancel",
+                endpoint=self.cancel,
+                summary="Cancel a background response",
+                description="Gives the response as it ended. Cancelling it again changes nothing.",
+                gives=Response,
+                errors=(400, 404, 503),
+            ),
+            Route(
+                method="GET",
+                path=f"{_ONE}/input_items",
+                endpoint=self.input_items,
+                summary="List a response's input",
+                description="Its own input, without what came before it. Last first, unless `order` says otherwise.",
+                query=ItemsQuery,
+                gives=ItemList,
+                errors=(400, 404, 503),
+            ),
+        ]
+
+    async def get(self, request: Request) -> None:
+        asked, response_id = read_query(request, RetrieveQuery), request.params["response_id"]
+        if asked.stream:
+            await self._replay(request, response_id, asked)
+            return
+        idle = {"starting_after": asked.starting_after, "include_obfuscation": asked.include_obfuscation}
+        request.ignored = [*request.ignored, *(name for name, value in idle.items() if value is not None)]
+        await request.reply(200, await self._stored.get(request.tenant, response_id))
+
+    async def delete(self, request: Request) -> None:
+        response_id = request.params["response_id"]
+        await self._stored.delete(request.tenant, response_id)
+        await request.reply(200, encode(ResponseDeleted(id=response_id)))
+
+    async def cancel(self, request: Request) -> None:
+        response_id = request.params["response_id"]
+        self._stored.check(response_id)
+        await request.reply(200, await self._jobs.cancel(request.tenant, response_id))
+
+    async def input_items(self, request: Request) -> None:
+        asked = read_query(request, ItemsQuery)
+        page = await self._stored.input_items(request.tenant, request.params["response_id"], asked)
+        await request.reply(200, page)
+
+    async def _replay(self, request: Request, response_id: str, asked: RetrieveQuery) -> None:
+        """Also of a response that is not stored, as long as it runs."""
+        after = -1 if asked.starting_after is None else asked.starting_after
+        try:
+            source = await self._following.replay(request.tenant, response_id, after, asked.include_obfuscation)
+        except NotFound:
+            self._stored.check(response_id)  # it may know why
+            raise
+        if request.method == "HEAD":
+            await source.leave()
+            await request.begin(200, sse.HEADERS)
+            await request.end()
+        else:
+            await self._delivery.stream(request, source)
