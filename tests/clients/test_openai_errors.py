@@ -28,9 +28,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "tools": ({"tools": [{"type": "function"}]}, "tools[0]"),
     "include": ({"include": ["everything"]}, "include"),
     "effort": ({"reasoning": {"effort": "enormous"}}, "reasoning.effort"),
-    "background": ({"background": True}, "background"),
+    "background": ({"background": True, "store": False}, "background"),
     "previous_response_id": ({"previous_response_id": "resp_x"}, "previous_response_id"),
-    "conversation": ({"conversation": "conv_x"}, "conversation"),
+    "conversation": ({"conversation": "x"}, "conversation"),
 }
 
 
@@ -45,6 +45,14 @@ def test_a_bad_field_is_a_bad_request_that_names_it(client: OpenAI, name: str, s
     assert raised.value.code
     assert raised.value.type == "invalid_request_error"
     assert raised.value.request_id
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+@pytest.mark.shows("A.65")
+def test_an_unknown_conversation_is_not_found(client: OpenAI, stream: bool) -> None:
+    with pytest.raises(openai.NotFoundError) as raised:
+        client.responses.create(model="fake", input="hi", conversation="conv_x", stream=stream)
+    assert (raised.value.code, raised.value.param) == ("conversation_not_found", "conversation")
 
 
 def test_an_unknown_path_is_not_found(client: OpenAI) -> None:

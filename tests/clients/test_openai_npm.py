@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.live import Live
-from tests.oracle import accumulate, check_event, check_response
+from tests.oracle import accumulate, check_conversation, check_conversation_item, check_event, check_response
 
 pytestmark = [pytest.mark.needs("node"), pytest.mark.timeout(240)]
 
@@ -128,6 +128,51 @@ def test_errors_have_their_classes_codes_and_params(task: Task) -> None:
     assert (told["temperature"]["kind"], told["temperature"]["param"]) == ("BadRequestError", "temperature")
     assert (told["stream"]["kind"], told["stream"]["param"]) == ("BadRequestError", "top_p")
     assert told["path"]["kind"] == "NotFoundError"
+
+
+@pytest.mark.shows("A.3", "A.6", "A.9", "B.9", "I.11")
+def test_what_was_stored_is_retrieved_listed_continued_and_deleted(task: Task) -> None:
+    told = task("stored")
+    assert told["found"] == told["made"]
+    assert [item["content"][0]["text"] for item in told["input"]] == ["a", "b"]
+    assert told["next"]["previous_response_id"] == told["made"]["id"]
+    assert told["gone"]["kind"] == "NotFoundError"
+
+
+@pytest.mark.shows("A.7", "A.8", "B.6", "I.11")
+def test_background_is_polled_and_cancelled(task: Task) -> None:
+    told = task("background")
+    assert told["first"] in ("queued", "in_progress")
+    assert told["response"]["output_text"] == "You said: hi"
+    assert told["cancelled"]["status"] == "completed"  # it was over: cancelling changes nothing
+    assert (told["refused"]["status"], told["refused"]["code"]) == (400, "cancellation_not_supported")
+
+
+@pytest.mark.shows("A.5", "I.11")
+def test_a_stream_that_broke_off_is_taken_up(pausing: Live, node_folder: Path) -> None:
+    told = json.loads(_node("client.mjs", "resume", pausing.v1, "fake", folder=node_folder))
+    rest = [event for event in told["rest"] if event["type"] != "keepalive"]
+    heard = [event for event in told["heard"] if event["type"] != "keepalive"]
+    for event in rest:
+        check_event(event)
+    assert [event["sequence_number"] for event in heard + rest] == list(range(len(heard) + len(rest)))
+    assert [event for event in told["helped"] if event["type"] != "keepalive"] == rest
+    assert accumulate(heard + rest).output_text == told["final"]["output_text"] == "You said: hi"
+
+
+@pytest.mark.shows("B.14", "B.16", "B.18", "B.19", "B.20", "B.21", "B.22", "I.11")
+def test_a_conversation_from_its_beginning_to_its_end(task: Task) -> None:
+    told = task("conversations")
+    for made in (told["made"], told["changed"], told["left"], told["deleted"]):
+        check_conversation({key: value for key, value in made.items() if key != "_request_id"})
+    assert told["changed"]["metadata"] == {"l": "w"}
+    said = [item["content"][0]["text"] for item in told["listed"]]
+    assert said == ["one", "two", "three", "You said: three"]
+    for item in (*told["listed"], told["item"]):
+        check_conversation_item(item)
+    assert told["item"]["id"] == told["added"]["last_id"]
+    assert told["response"]["conversation"]["id"] == told["made"]["id"]
+    assert told["gone"]["kind"] == "NotFoundError"
 
 
 def test_models_are_listed_and_retrieved(task: Task) -> None:

@@ -76,6 +76,55 @@ const tasks = {
     };
   },
 
+  async stored() {
+    const made = await client.responses.create({ model, input: [{ role: 'user', content: 'a' }, { role: 'user', content: 'b' }] });
+    const found = await client.responses.retrieve(made.id, { include: ['message.output_text.logprobs'] });
+    const input = [];
+    for await (const item of client.responses.inputItems.list(made.id, { limit: 1, order: 'asc' })) input.push(item);
+    const next = await client.responses.create({ model, input: 'c', previous_response_id: made.id });
+    await client.responses.delete(made.id);
+    const gone = await failure(client.responses.retrieve(made.id));
+    return { made, found, input, next, gone };
+  },
+
+  async background() {
+    let response = await client.responses.create({ model, input: 'hi', background: true });
+    const first = response.status;
+    while (['queued', 'in_progress'].includes(response.status)) response = await client.responses.retrieve(response.id);
+    const cancelled = await client.responses.cancel(response.id);
+    const other = await client.responses.create({ model, input: 'hi' });
+    return { first, response, cancelled, refused: await failure(client.responses.cancel(other.id)) };
+  },
+
+  // Broken off after its first text, then taken up by an iteration and by the helper.
+  async resume() {
+    const stream = await client.responses.create({ model, input: 'hi', background: true, stream: true });
+    const heard = [];
+    for await (const event of stream) {
+      heard.push(event);
+      if (event.type === 'response.output_text.delta') break;
+    }
+    const response_id = heard[0].response.id;
+    const starting_after = heard.at(-1).sequence_number;
+    const rest = await collect(await client.responses.retrieve(response_id, { stream: true, starting_after }));
+    const helper = client.responses.stream({ response_id, starting_after });
+    const helped = await collect(helper);
+    return { heard, rest, helped, final: await helper.finalResponse() };
+  },
+
+  async conversations() {
+    const made = await client.conversations.create({ items: [{ role: 'user', content: 'one' }], metadata: { k: 'v' } });
+    const changed = await client.conversations.update(made.id, { metadata: { l: 'w', k: null } });
+    const added = await client.conversations.items.create(made.id, { items: [{ role: 'user', content: 'two' }] });
+    const response = await client.responses.create({ model, input: 'three', conversation: made.id });
+    const listed = [];
+    for await (const item of client.conversations.items.list(made.id, { limit: 2, order: 'asc' })) listed.push(item);
+    const item = await client.conversations.items.retrieve(added.last_id, { conversation_id: made.id });
+    const left = await client.conversations.items.delete(added.last_id, { conversation_id: made.id });
+    const deleted = await client.conversations.delete(made.id);
+    return { made, changed, added, response, listed, item, left, deleted, gone: await failure(client.conversations.retrieve(made.id)) };
+  },
+
   async models() {
     const listed = [];
     for await (const each of client.models.list()) listed.push(each);
