@@ -14,11 +14,13 @@ import msgspec
 from bench.cases import TARGETS, TOKENS, Case, Effort, Servers, cases, held, started
 from bench.measure import bytes_per_stream, cpu_per_request_ms, cpu_per_token_us, median
 from bench.servers import Server
+from bench.state import State
+from bench.storage import full_store
 from bench.table import Row, table
 
 MIB = 1024 * 1024
-FULL = Effort(rounds=5, streams=128, requests=3_200, held=1_000)
-QUICK = Effort(rounds=3, streams=16, requests=480, held=256)
+FULL = Effort(rounds=5, streams=128, requests=3_200, held=1_000, stored=100_000)
+QUICK = Effort(rounds=3, streams=16, requests=480, held=256, stored=10_000)
 
 
 def main() -> int:
@@ -26,9 +28,11 @@ def main() -> int:
     asked.add_argument("--quick", action="store_true", help="less of everything, and noisier")
     asked.add_argument("--check", action="store_true", help="exit with 1 when a target is missed")
     given = asked.parse_args()
+    effort = QUICK if given.quick else FULL
     began = time.monotonic()
     with started() as servers:
-        rows = _rows(servers, QUICK if given.quick else FULL)
+        rows = _rows(servers, effort)
+    rows += full_store(effort)
     sys.stdout.write(f"{table(rows)}\n\n{time.monotonic() - began:.0f} s\n")
     return 1 if given.check and any(row.over for row in rows) else 0
 
@@ -36,14 +40,16 @@ def main() -> int:
 def _rows(servers: Servers, effort: Effort) -> list[Row]:
     measured = cases(servers, effort)
     samples: list[list[tuple[float, float]]] = [[] for _ in measured]
+    state = State(servers, effort)
     for number in range(effort.rounds):
         sys.stderr.write(f"round {number + 1} of {effort.rounds}\n")
         for case, taken in zip(measured, samples, strict=True):
             taken.append(_sample(case))
+        state.sample()
     rows = [_row(case, taken) for case, taken in zip(measured, samples, strict=True)]
     idle = Row(name="idle: RSS MiB", ours=servers.idle_bytes / MIB, target=TARGETS["idle"])
     per_stream = bytes_per_stream(servers.slow, held(servers, effort)) / 1000
-    return [*rows, idle, Row(name=f"{effort.held} live streams: RSS kB/stream", ours=per_stream)]
+    return [*rows, idle, Row(name=f"{effort.held} live streams: RSS kB/stream", ours=per_stream), *state.rows()]
 
 
 def _sample(case: Case) -> tuple[float, float]:

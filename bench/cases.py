@@ -13,8 +13,8 @@ from bench.raw_asgi import JOINED
 from bench.servers import Server, antiphon, yardstick
 
 PATH = "/v1/responses"
-STREAM = '{"model":"fake","input":"hi","stream":true}'
-JSON = '{"model":"fake","input":"hi"}'
+STREAM = '{"model":"fake","input":"hi","stream":true,"store":false}'
+JSON = '{"model":"fake","input":"hi","store":false}'
 TOKENS = 400  # of each answer: enough that the events around them weigh little
 AT_ONCE = (1, 32, 256)
 JSON_CONNECTIONS = 16
@@ -33,6 +33,7 @@ class Effort(Struct, frozen=True, kw_only=True):
     streams: int  # of each measurement, at least one for each connection
     requests: int  # of each measurement of JSON
     held: int
+    stored: int  # responses that a full store has
 
 
 class Case(Struct, frozen=True, kw_only=True):
@@ -59,7 +60,7 @@ class Servers(Struct, frozen=True, kw_only=True):
 
 def cases(servers: Servers, effort: Effort) -> list[Case]:
     found = [_stream_case(servers, effort, way, connections) for way in _WAYS for connections in AT_ONCE]
-    load = _load(servers.plain, JSON, JSON_CONNECTIONS, effort.requests)
+    load = load_on(servers.plain, JSON, JSON_CONNECTIONS, effort.requests)
     return [
         *found,
         Case(
@@ -81,7 +82,7 @@ def _stream_case(servers: Servers, effort: Effort, way: str, connections: int) -
         target=TARGETS.get(way),
         ours=ours,
         raw=servers.raw,
-        load=_load(ours, STREAM, connections, effort.streams),
+        load=load_on(ours, STREAM, connections, effort.streams),
         raw_path=f"/{way}",
     )
 
@@ -90,7 +91,7 @@ def held(servers: Servers, effort: Effort) -> Load:
     return Load(port=servers.slow.port, path=PATH, body=STREAM, connections=effort.held, requests=1, hold=True)
 
 
-def _load(server: Server, body: str, connections: int, requests: int) -> Load:
+def load_on(server: Server, body: str, connections: int, requests: int) -> Load:
     each = max(1, requests // connections)
     return Load(port=server.port, path=PATH, body=body, connections=connections, requests=each)
 

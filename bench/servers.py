@@ -36,9 +36,14 @@ class Server:
         return content
 
 
-def antiphon(*flags: str) -> contextlib.AbstractContextManager[Server]:
+@contextlib.contextmanager
+def antiphon(*flags: str) -> Iterator[Server]:
+    """With a store of its own, unless the flags name one."""
     command = str(Path(sys.executable).with_name("antiphon"))
-    return _started([command, "serve", "--engine", "fake", "--port", "0", *flags])
+    with tempfile.TemporaryDirectory() as folder:
+        serve = [command, "serve", "--engine", "fake", "--port", "0", "--store", f"{folder}/bench.db", *flags]
+        with _started(serve) as server:
+            yield server
 
 
 def yardstick(folder: Path) -> contextlib.AbstractContextManager[Server]:
