@@ -1,0 +1,73 @@
+"""Drills: kills, disconnects, replays, zombies, failing stores and pairs of servers, on real processes and databases.
+
+Prints one table; any violation is exit code 1."""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+
+from drills.disconnects import disconnects
+from drills.findings import Findings, table
+from drills.idempotency import idempotency
+from drills.kill9 import kill9, plans
+from drills.nth_failure import nth_failure
+from drills.pairs import pairs
+from drills.replays import replays
+from drills.zombie import zombie
+
+Drill = Callable[[Findings], Awaitable[None]]
+
+
+def drills(quick: bool) -> dict[str, Drill]:
+    """By name, in the order in which they are done: those that find most in least time come first."""
+    return {
+        "nth-failure": lambda found: nth_failure(7 if quick else 1, found),
+        "replays-sqlite": lambda found: replays("sqlite", 50 if quick else 200, found),
+        "replays-postgres": lambda found: replays("postgres", 25 if quick else 200, found),
+        "pairs-postgres": lambda found: pairs("postgres", 2 if quick else 20, found),
+        "pairs-redis": lambda found: pairs("postgres with redis", 2 if quick else 20, found),
+        "idempotency-sqlite": lambda found: idempotency("sqlite", 12 if quick else 60, found),
+        "idempotency-postgres": lambda found: idempotency("postgres", 12 if quick else 60, found),
+        "zombie-sqlite": lambda found: zombie("sqlite", 2 if quick else 25, found),
+        "zombie-postgres": lambda found: zombie("postgres", 2 if quick else 25, found),
+        "zombie-redis": lambda found: zombie("postgres with redis", 2 if quick else 10, found),
+        "disconnects": lambda found: disconnects(200 if quick else 2000, found),
+        "kill9-sqlite": lambda found: kill9("sqlite", plans(12 if quick else 200), found),
+        "kill9-postgres": lambda found: kill9("postgres", plans(12 if quick else 200), found),
+        "kill9-redis": lambda found: kill9("postgres with redis", plans(6 if quick else 50), found),
+    }
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(prog="python -m drills", description=__doc__)
+    asked.add_argument("--quick", action="store_true", help="less of everything: a few minutes")
+    asked.add_argument("--check", action="store_true", help="exit with 1 when a figure misses its target, too")
+    asked.add_argument("name", nargs="*", help=f"the drills to do: {', '.join(drills(True))}; all if none is named")
+    given = asked.parse_args()
+    known = drills(given.quick)
+    chosen = [name for name in known if not given.name or any(name.startswith(one) for one in given.name)]
+    if not chosen:
+        asked.error(f"there is no drill {given.name}")
+    found = [_carry_out(name, known[name]) for name in chosen]
+    sys.stdout.write(f"{table(found)}\n")
+    missed = given.check and any(figure.missed for one in found for figure in one.figures)
+    return 1 if missed or any(one.violations for one in found) else 0
+
+
+def _carry_out(name: str, drill: Drill) -> Findings:
+    findings = Findings(name)
+    began = time.monotonic()
+    findings.say("…")
+    asyncio.run(_awaited(drill, findings))
+    findings.seconds = time.monotonic() - began
+    return findings
+
+
+async def _awaited(drill: Drill, findings: Findings) -> None:
+    await drill(findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""The drills of `make drills`, each in its shortest form: whatever happens to a server, what it said stays true."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from drills.disconnects import disconnects
+from drills.findings import Findings
+from drills.idempotency import idempotency
+from drills.kill9 import Plan, kill9
+from drills.nth_failure import Way, trial
+from drills.pairs import pairs
+from drills.replays import replays
+from drills.zombie import zombie
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+
+Drill = Callable[[Findings], Coroutine[Any, Any, None]]
+SECONDS = 150.0
+
+
+async def _carried_out(name: str, drill: Drill) -> Findings:
+    findings = Findings(name)
+    async with asyncio.timeout(SECONDS):
+        await drill(findings)
+    assert findings.trials
+    assert findings.shown == []
+    return findings
+
+
+@pytest.mark.parametrize("point", ["", "store.begin:after:9", "live.append:after:6", "store.finish:after:4"])
+async def test_nothing_that_was_acknowledged_is_lost_stuck_or_changed_by_a_kill(point: str) -> None:
+    await _carried_out("kill9", lambda found: kill9("sqlite", [Plan(point)], found))
+
+
+async def test_clients_that_leave_at_the_first_event_leave_nothing_behind() -> None:
+    await _carried_out("disconnects", lambda found: disconnects(40, found))
+
+
+async def test_every_replay_is_the_exact_rest_also_after_a_restart() -> None:
+    await _carried_out("replays", lambda found: replays("sqlite", 25, found))
+
+
+@pytest.mark.needs("postgresql")
+async def test_two_servers_on_one_database_are_one() -> None:
+    await _carried_out("pairs", lambda found: pairs("postgres", 1, found))
+
+
+@pytest.mark.needs("postgresql")
+async def test_a_server_that_wakes_up_after_its_lease_changes_nothing() -> None:
+    await _carried_out("zombie", lambda found: zombie("postgres", 1, found))
+
+
+async def test_one_key_is_one_run_also_across_a_kill() -> None:
+    await _carried_out("idempotency", lambda found: idempotency("sqlite", 3, found))
+
+
+@pytest.mark.parametrize("way", ["instead", "afterwards"])
+async def test_a_store_that_fails_once_breaks_no_promise(way: Way) -> None:
+    findings = Findings("nth-failure")
+    async with asyncio.timeout(SECONDS):
+        for nth in range(3, 100, 11):
+            await trial(nth, way, findings)
+    assert findings.shown == []
