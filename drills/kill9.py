@@ -17,7 +17,7 @@ from drills.oracle import ENDED
 from drills.places import Kind as PlaceKind
 from drills.places import Place, place
 from drills.process import Process, Servers, servers
-from drills.runs import Run, ask, look, settle
+from drills.runs import STUCK_SECONDS, Run, ask, look, settle
 
 LEASE = 1.0
 RECOVERY_SECONDS = 10.0
@@ -70,7 +70,7 @@ def _named() -> Iterator[Plan]:
         yield Plan(point)
 
 
-async def kill9(kind: PlaceKind, rounds: Sequence[Plan], findings: Findings) -> None:
+async def kill9(kind: PlaceKind | Place, rounds: Sequence[Plan], findings: Findings) -> None:
     with place(kind) as where, servers(where, CONFIG) as processes:
         drill = Kill9(where, processes, findings)
         process = await processes.start()
@@ -202,12 +202,16 @@ class Kill9:
 
 async def unheard(process: Process, audit: Audit, known: set[str]) -> list[str]:
     """Those whose server died before anybody was told of them: they are not there at all, or they have ended."""
-    left = []
-    for response_id in audit.nonces.keys() - known:
-        answer = await process.client.get(f"/v1/responses/{response_id}")
-        if answer.status != 404 and answer.json().get("status") not in ENDED:
-            left.append(f"{response_id}, which nobody was told of, is stuck: {answer.body[:300]!r}")
-    return left
+    deadline, left = time.monotonic() + STUCK_SECONDS, audit.nonces.keys() - known
+    while left and time.monotonic() < deadline:
+        left = {response_id for response_id in left if not await _is_over(process, response_id)}
+        await asyncio.sleep(0.1)
+    return [f"{response_id}, which nobody was told of, is stuck" for response_id in left]
+
+
+async def _is_over(process: Process, response_id: str) -> bool:
+    answer = await process.client.get(f"/v1/responses/{response_id}")
+    return answer.status == 404 or answer.json().get("status") in ENDED
 
 
 async def cancel(process: Process, run: Run) -> None:

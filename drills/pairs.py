@@ -7,7 +7,7 @@ from drills.client import Client
 from drills.findings import Findings
 from drills.journal import new_nonce
 from drills.oracle import event, text_of, whole
-from drills.places import Kind, place
+from drills.places import Kind, Place, place
 from drills.process import servers
 
 _CONFIG = {"lease_seconds": 5.0, "fake_rate": 50.0, "log_level": "warning"}
@@ -15,9 +15,9 @@ _LONG = "Here and there, and there and here. " * 40
 _SECONDS = 20.0
 
 
-async def pairs(kind: Kind, rounds: int, findings: Findings) -> None:
+async def pairs(kind: Kind | Place, rounds: int, findings: Findings) -> None:
     with place(kind) as where, servers(where, _CONFIG) as processes:
-        one, other = await processes.start(), await processes.start()
+        one, other = await asyncio.gather(processes.start(), processes.start())
         for number in range(rounds):
             here, there = (one.client, other.client) if number % 2 else (other.client, one.client)
             for trial in (_resume, _follow_from, _cancel, _cancel_stream, _continue, _converse, _delete):

@@ -25,7 +25,11 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 @contextlib.contextmanager
-def place(kind: Kind) -> Iterator[Place]:
+def place(kind: "Kind | Place") -> Iterator[Place]:
+    """A new one of this kind, gone afterwards; or the one that is given."""
+    if isinstance(kind, Place):
+        yield kind
+        return
     with contextlib.ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-drill-")))
         if kind == "sqlite":

@@ -10,7 +10,7 @@ from drills.client import Client, Stream
 from drills.findings import Findings
 from drills.journal import Audit, new_nonce
 from drills.oracle import event, whole
-from drills.places import Kind, place
+from drills.places import Kind, Place, place
 from drills.process import Process, servers
 
 AT_ONCE = 4
@@ -61,7 +61,7 @@ class Told:
         self.frames = frames
 
 
-async def replays(kind: Kind, responses: int, findings: Findings) -> None:
+async def replays(kind: Kind | Place, responses: int, findings: Findings) -> None:
     with place(kind) as where, servers(where, _CONFIG, marks=False) as processes:
         process = await processes.start()
         told = await _tell(process, responses, Audit(where.journal))

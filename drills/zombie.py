@@ -21,10 +21,10 @@ _WORDS = "Nobody knows how long the night is that one sleeps through. " * 2
 _KINDS = ("background", "background stream", "foreground stream")
 
 
-async def zombie(kind: PlaceKind, rounds: int, findings: Findings) -> None:
+async def zombie(kind: PlaceKind | Place, rounds: int, findings: Findings) -> None:
     with place(kind) as where, servers(where, _CONFIG) as processes:
         audit = Audit(where.journal)
-        first, second = await processes.start(), await processes.start()
+        first, second = await asyncio.gather(processes.start(), processes.start())
         for number in range(rounds):
             runs = [Run(kind=_KINDS[at % len(_KINDS)], said=_WORDS) for at in range(20)]  # type: ignore[arg-type]  # they are Kinds
             owner, heir = (first, second) if number % 2 else (second, first)

@@ -124,7 +124,9 @@ async def test_a_body_that_never_comes_is_answered_and_cut_off(hasty: Live) -> N
 
 
 async def test_a_client_that_does_not_read_costs_little_and_is_cut_off(hasty: Live) -> None:
-    """30,000 tokens are some 7 MB for each; the server must neither keep them nor wait for ever."""
+    """30,000 tokens are some 7 MB of events for each; the server must neither keep them nor wait for ever.
+
+    What it does keep is what was said so far, to store it."""
     before = _rss(hasty)
     clients = [_unreading(hasty) for _ in range(10)]
     peak = 0
@@ -134,7 +136,7 @@ async def test_a_client_that_does_not_read_costs_little_and_is_cut_off(hasty: Li
             peak = max(peak, _rss(hasty) - before)
     for client in clients:
         client.close()
-    assert peak < 10 * MIB
+    assert peak < 16 * MIB
 
 
 def _unreading(live: Live) -> socket.socket:

@@ -146,7 +146,6 @@ async def test_calls_their_outputs_and_reasoning_come_along(made: Service, engin
     assert [message["role"] for message in prompt.messages] == ["user", "assistant", "tool"]
 
 
-@pytest.mark.shows("A.43")
 async def test_an_output_for_a_call_that_never_was_is_refused(made: Service, engine: FakeEngine) -> None:
     first = await answered(made.responses)
     output = {"type": "function_call_output", "call_id": "call_no", "output": "42"}
