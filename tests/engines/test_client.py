@@ -269,7 +269,7 @@ async def test_events_that_nobody_takes_stop_the_reading() -> None:
 
 
 EVENTS = [b'{"a":1}', b"x\xc3\xa9", b"2"]
-WIRE = b'data: {"a":1}\n\n: a comment\n\nevent: e\nid: 4\ndata: x\xc3\xa9\n\ndata: [DONE]\n\ndata:2\n\n'
+WIRE = b'data: {"a":1}\n\n: a comment\n\nevent: e\nid: 4\ndata: x\xc3\xa9\n\ndata:2\n\ndata: [DONE]\n\ndata: 3\n\n'
 
 
 @given(cuts=st.lists(st.integers(0, 100)), returns=st.booleans())

@@ -1,15 +1,19 @@
 """The one HTTP client for engines: JSON in and out, server-sent events by the read, connections kept for the next time.
 
-Everything that came in one read is handed over in one list. Closing the iterator closes the connection at once.
-Whatever goes wrong is an EngineFailed or an Unavailable, within a deadline.
+Everything that came in one read is handed over in one list. Closing a stream closes its connection at once.
+Whatever goes wrong is an EngineFailed or an Unavailable, within a deadline. A client speaks to one address only: no
+redirect is followed, so its key cannot get elsewhere.
 """
 
 import asyncio
+import ssl
 from typing import Generic, TypeVar
 
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
 
+from antiphon.engines.address import Address
+from antiphon.engines.address import UnixAddress as UnixAddress
 from antiphon.engines.connection import Connection, Lost
 from antiphon.engines.sse import EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
@@ -17,18 +21,9 @@ from antiphon.errors import EngineFailed, Unavailable
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-KEPT_SECONDS = 4.0  # llama.cpp hangs up on a connection that was idle for 5
-
-
-class UnixAddress(Struct, frozen=True):
-    path: str
-
-    async def connect(self, who: str) -> Connection:
-        _, connection = await asyncio.get_running_loop().create_unix_connection(lambda: Connection(who), self.path)
-        return connection
-
-
-Address = UnixAddress
+MAX_REFUSAL_BYTES = 64 * 1024
+KEPT_SECONDS = 4.0  # llama.cpp hangs up on a connection that was idle for 5, and so does uvicorn
+LAST_BYTES_SECONDS = 1.0  # between the last event of a stream and the end of its answer
 
 
 class Deadlines(Struct, frozen=True, kw_only=True):
@@ -42,35 +37,50 @@ class Deadlines(Struct, frozen=True, kw_only=True):
 class Refused(EngineFailed):
     """An answer that is not 2xx. Who knows the engine makes a better error of it."""
 
-    def __init__(self, who: str, status: int, body: bytes) -> None:
-        super().__init__(f"{who} refused with HTTP status {status}.")
+    def __init__(self, who: str, status: int, body: bytes, retry_after: float | None = None) -> None:
+        super().__init__(f"{who} refused with HTTP status {status}.", retry_after=retry_after)
         self.answered = status
         self.body = body
 
 
 class Client:
-    def __init__(self, address: Address, who: str, deadlines: Deadlines | None = None, keep: int = 4) -> None:
-        """`who` begins the sentences about what went wrong: «The engine»."""
+    def __init__(
+        self,
+        address: Address,
+        who: str,
+        deadlines: Deadlines | None = None,
+        keep: int = 4,
+        host: str = "engine",
+        key: str | None = None,
+    ) -> None:
+        """`who` begins the sentences about what went wrong: «The engine». `host` and `key` go into the headers."""
         self._address = address
         self.who = who
         self.deadlines = deadlines or Deadlines()
         self._keep = keep
+        self._headers = f"Host: {host}\r\nUser-Agent: antiphon\r\n" + (
+            f"Authorization: Bearer {key}\r\n" if key else ""
+        )
         self._kept: list[Connection] = []
         self._busy: set[Connection] = set()
 
     async def get(self, path: str, decoder: Decoder[T]) -> T:
-        return await self._call(f"GET {path} HTTP/1.1\r\nHost: engine\r\n\r\n".encode(), decoder)
+        return await self._call(f"GET {path} HTTP/1.1\r\n{self._headers}\r\n".encode(), decoder)
 
     async def post(self, path: str, body: bytes, decoder: Decoder[T]) -> T:
-        return await self._call(_post(path, body), decoder)
+        return await self._call(self._post(path, body), decoder)
 
     async def stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
         """Once the answer has begun. Whoever awaits it closes it."""
-        connection = await self._answering(_post(path, body))
+        connection = await self._answering(self._post(path, body))
         if connection.streams:
             return EventStream(self, connection, decoder)
         self.release(connection)
         raise EngineFailed(f"{self.who} answered without a stream of events.")
+
+    def _post(self, path: str, body: bytes) -> bytes:
+        head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Type: application/json\r\n"
+        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
     def close(self) -> None:
         for connection in [*self._kept, *self._busy]:
@@ -80,8 +90,8 @@ class Client:
     async def _call(self, request: bytes, decoder: Decoder[T]) -> T:
         connection = await self._answering(request)
         try:
-            return decoder.decode(await self._body(connection))
-        except MsgspecError as error:
+            return decoder.decode(await self._body(connection, MAX_BODY_BYTES))
+        except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise EngineFailed(f"{self.who} sent an answer that cannot be read: {error}.") from None
         finally:
             self.release(connection)
@@ -104,7 +114,8 @@ class Client:
             status = await connection.status(self.deadlines.first)
             well = 200 <= status < 300
             if not well:
-                raise Refused(self.who, status, await self._body(connection))
+                body = await self._body(connection, MAX_REFUSAL_BYTES)
+                raise Refused(self.who, status, body, connection.retry_after)
         finally:
             if not well:
                 self.release(connection)
@@ -114,16 +125,19 @@ class Client:
         try:
             async with asyncio.timeout(self.deadlines.connect):
                 return await self._address.connect(self.who)
-        except OSError:  # TimeoutError is one
+        except ssl.SSLCertVerificationError as error:
+            reason = error.verify_message.rstrip(".")
+            raise Unavailable(f"The certificate of {_within(self.who)} is not trusted: {reason}.", retry_after=30.0)
+        except (OSError, UnicodeError):  # TimeoutError is an OSError; a host name that cannot be is a UnicodeError
             raise Unavailable(f"{self.who} cannot be reached.", retry_after=1.0) from None
 
-    async def _body(self, connection: Connection) -> bytes:
+    async def _body(self, connection: Connection, most: int) -> bytes:
         parts: list[bytes] = []
         size = 0
         while data := await connection.read(self.deadlines.idle):
             parts.append(data)
             size += len(data)
-            if size > MAX_BODY_BYTES:
+            if size > most:
                 raise EngineFailed(f"{self.who} sent an answer without an end.")
         return b"".join(parts)
 
@@ -131,10 +145,14 @@ class Client:
         now = asyncio.get_running_loop().time()
         while self._kept:
             connection = self._kept.pop()
-            if connection.open and now - connection.idle_since < KEPT_SECONDS:
+            if connection.reusable and now - connection.idle_since < KEPT_SECONDS:
                 return connection
             connection.close()
         return None
+
+    def leave(self, connection: Connection) -> None:
+        """No more is wanted of this answer, but its end, so that the connection can be used again."""
+        connection.settle(LAST_BYTES_SECONDS, lambda: self.release(connection))
 
     def release(self, connection: Connection) -> None:
         self._busy.discard(connection)
@@ -146,27 +164,51 @@ class Client:
 
 
 class EventStream(Generic[T]):
-    """Lists of events, decoded."""
+    """Lists of events, decoded. What came before an event that cannot be read is handed over before that is said."""
 
     def __init__(self, client: Client, connection: Connection, decoder: Decoder[T]) -> None:
         self._client = client
         self._connection: Connection | None = connection
         self._decode = decoder.decode
         self._splitter = EventSplitter()
-        self._idle = client.deadlines.idle
+        self._begun = False
+        self._patience = client.deadlines.first  # until there is an event
+        self._fault: EngineFailed | None = None
 
     def __aiter__(self) -> "EventStream[T]":
         return self
 
     async def __anext__(self) -> list[T]:
         while self._connection is not None:
-            data = await self._connection.read(self._idle)
-            events = self._splitter.feed(data) if data else self._splitter.finish()
-            if not data:
-                self.close()
-            if events:
-                return self._decoded(events)
+            if self._fault is not None:
+                raise self._fault
+            if decoded := self._take(await self._connection.read(self._patience)):
+                if not self._begun:
+                    self._begun, self._patience = True, self._client.deadlines.idle
+                return decoded
+        if self._fault is not None:
+            raise self._fault
         raise StopAsyncIteration
+
+    def _take(self, data: bytes) -> list[T]:
+        events = self._splitter.feed(data) if data else self._splitter.finish()
+        if not data or self._splitter.done:
+            self.leave()
+        decode = self._decode
+        try:
+            return [decode(event) for event in events]
+        except (MsgspecError, UnicodeDecodeError, RecursionError):
+            return self._readable(events)
+
+    def hurry(self, seconds: float) -> None:
+        """What is still to come has to come within that time."""
+        self._patience = min(self._patience, seconds)
+
+    def leave(self) -> None:
+        """The rest is not wanted; the connection may be, if the answer ends by itself very soon."""
+        if self._connection is not None:
+            self._client.leave(self._connection)
+            self._connection = None
 
     def close(self) -> None:
         """Cancels what is under way; nothing to cancel after the last event."""
@@ -174,16 +216,18 @@ class EventStream(Generic[T]):
             self._client.release(self._connection)
             self._connection = None
 
-    def _decoded(self, events: list[bytes]) -> list[T]:
-        decode = self._decode
-        try:
-            return [decode(event) for event in events]
-        except MsgspecError as error:
-            raise EngineFailed(f"{self._client.who} sent an event that cannot be read: {error}.") from None
+    def _readable(self, events: list[bytes]) -> list[T]:
+        """Those before the first that cannot be read."""
+        decoded: list[T] = []
+        for event in events:
+            try:
+                decoded.append(self._decode(event))
+            except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                self._fault = EngineFailed(f"{self._client.who} sent an event that cannot be read: {error}.")
+                break
+        return decoded
 
 
-def _post(path: str, body: bytes) -> bytes:
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: engine\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+def _within(who: str) -> str:
+    """A subject within a sentence: «The engine» → «the engine»."""
+    return who[:1].lower() + who[1:]

@@ -4,9 +4,11 @@
                       └──────────────── lost, nonsense, too slow ───────────────▶ gone
 
 What one read brought is handed over together. What is not taken is bounded: reading pauses until it is.
+Bytes that answer no request make the connection useless for the next one.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import httptools
@@ -15,10 +17,17 @@ from antiphon.errors import EngineFailed
 
 MAX_UNREAD_BYTES = 256 * 1024
 MAX_HEAD_BYTES = 64 * 1024
+MOST_RETRY_AFTER = 600.0
+HTTP_OK = 200
+BODILESS = frozenset({204, 304})
 
 
 class Lost(EngineFailed):
     """The engine hung up before it had answered a word: it may never have seen the request."""
+
+
+class Broken(EngineFailed):
+    """The engine hung up or fell silent in the middle of its answer."""
 
 
 class Connection(asyncio.Protocol):
@@ -29,20 +38,24 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
+        self._due = self._looks_at = 0.0
         self._error: EngineFailed | None = None
         self._reset()
         self.idle_since = 0.0
 
     def _reset(self) -> None:
+        self._asked = False
         self._status = 0
         self._content_type = b""
+        self._retry_after = b""
+        self._sized = False
         self._head_bytes = 0
         self._parts: list[bytes] = []
         self._unread = 0
         self._paused = False
         self._complete = False
         self._kept = False
+        self._settled: Callable[[], None] | None = None
 
     # What the client calls.
 
@@ -57,10 +70,16 @@ class Connection(asyncio.Protocol):
 
     @property
     def streams(self) -> bool:
-        return self._content_type.startswith(b"text/event-stream")
+        return self._content_type.lower().startswith(b"text/event-stream")
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds that the engine asked for, within reason."""
+        return min(max(float(self._retry_after), 1.0), MOST_RETRY_AFTER) if self._retry_after.isdigit() else None
 
     def send(self, request: bytes) -> None:
         self._reset()
+        self._asked = True
         if self._transport is not None:
             self._transport.write(request)
 
@@ -81,35 +100,55 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
+    def settle(self, seconds: float, settled: Callable[[], None]) -> None:
+        """All that was wanted has come; only the very end of the answer is still to be read, within that time."""
+        if self._complete or not self.open:
+            settled()
+            return
+        self._settled = settled
+        self._stop_timer()
+        self._timer = self._loop.call_later(seconds, self.close)
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
     def close(self) -> None:
         """At once, whatever is under way: for engines that means cancel."""
+        self._stop_timer()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._transport is not None:
-            self._transport.abort()
 
     async def _wait(self, seconds: float) -> None:
         """Until something new came. One timer serves many waits: a timeout for each would cost more than the rest."""
         if self._error is not None:
             raise self._error
         self._due = self._loop.time() + seconds
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._due, self._look)
+        if self._timer is None or self._due < self._looks_at:
+            self._look_later()
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
 
+    def _look_later(self) -> None:
+        self._stop_timer()
+        self._looks_at = self._due
+        self._timer = self._loop.call_at(self._due, self._look)
+
     def _look(self) -> None:
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
         if self._loop.time() < self._due:
-            self._timer = self._loop.call_at(self._due, self._look)
+            self._look_later()
         elif self._status:
-            self._fail(EngineFailed(f"{self._who} went silent in the middle of its answer."))
+            self._fail(Broken(f"{self._who} went silent in the middle of its answer."))
         else:
             self._fail(EngineFailed(f"{self._who} did not answer in time."))
 
@@ -118,8 +157,11 @@ class Connection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def _fail(self, error: EngineFailed) -> None:
+        """What came before it is read first."""
         self._error = self._error or error
-        if self._waiter is not None and not self._waiter.done():
+        if self._parts:
+            self._wake()
+        elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(self._error)
         self.close()
 
@@ -129,13 +171,18 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if not self._asked:
+            self._fail(EngineFailed(f"{self._who} spoke without being asked."))
+            return
         if not self._status:
             self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(EngineFailed(f"{self._who} does not speak HTTP: {error}."))
-            return
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if not self._complete:
+                self._fail(EngineFailed(f"{self._who} does not speak HTTP: {error}."))
+                return
+            self._kept = False  # what came after the answer is nonsense, the answer is not
         if self._head_bytes > MAX_HEAD_BYTES and not self._status:
             self._fail(EngineFailed(f"{self._who} sent headers without an end."))
         elif self._unread > MAX_UNREAD_BYTES and not self._paused and self._transport is not None:
@@ -146,24 +193,51 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if not self._head_bytes:
             self._fail(Lost(f"{self._who} hung up."))
+        elif self._status and not self._sized and error is None and not self._complete:
+            self._complete = True  # an answer without a length ends with its connection
+            self._wake()
+            self.close()
         elif not self._complete:
-            self._fail(EngineFailed(f"{self._who} hung up in the middle of its answer."))
+            self._fail(Broken(f"{self._who} hung up in the middle of its answer."))
         else:
             self.close()
+        self._tell_settled()
+
+    def _tell_settled(self) -> None:
+        settled, self._settled = self._settled, None
+        if settled is not None:
+            self._stop_timer()
+            self._parts.clear()
+            settled()
 
     # What the parser calls.
 
+    def on_message_begin(self) -> None:
+        if self._complete:
+            self._kept = False  # a second answer to one request
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"content-type":
-            self._content_type = value
+        match name.lower():
+            case b"content-type":
+                self._content_type = value
+            case b"content-length" | b"transfer-encoding":
+                self._sized = True
+            case b"retry-after":
+                self._retry_after = value.strip()
 
     def on_headers_complete(self) -> None:
-        self._status = self._parser.get_status_code()
+        status = self._parser.get_status_code()
+        if not self._complete and status >= HTTP_OK:  # what is less only says that an answer will come
+            self._status = status
+            self._sized = self._sized or status in BODILESS
 
     def on_body(self, body: bytes) -> None:
-        self._parts.append(body)
-        self._unread += len(body)
+        if not self._complete:
+            self._parts.append(body)
+            self._unread += len(body)
 
     def on_message_complete(self) -> None:
-        self._complete = True
-        self._kept = self._parser.should_keep_alive()
+        if self._status and not self._complete:
+            self._asked, self._complete = False, True
+            self._kept = self._parser.should_keep_alive()
+            self._tell_settled()
