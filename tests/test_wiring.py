@@ -3,13 +3,15 @@
 import ast
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from antiphon import config as settings_package
 from antiphon.config import Config
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
+from antiphon.engines.http.base import HttpSettings
+from antiphon.engines.http.vllm import Vllm
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError, Unavailable
@@ -39,8 +41,15 @@ def test_an_engine_that_tells_of_its_progress_is_heard() -> None:
     assert heard == [("Loading", 0, 1)]
 
 
+def test_an_engine_that_runs_elsewhere_is_told_where_and_with_which_key() -> None:
+    engine = build_engine(Config(engine="vllm+https://gpu", engine_key="k", model=("m",), idle_timeout=7.0))
+    assert isinstance(engine, Vllm)
+    expected = HttpSettings(engine="vllm+https://gpu", engine_key="k", model=("m",), idle_timeout=7.0)
+    assert engine.settings == expected
+
+
 def test_an_engine_that_nobody_knows_is_a_sentence_with_those_that_are_known() -> None:
-    with pytest.raises(StartupError, match="There is no engine 'steam'; expected fake or llamacpp"):
+    with pytest.raises(StartupError, match=r"There is no engine 'steam'; expected fake, llamacpp, .* or vllm\."):
         build_engine(Config(engine="steam"))
 
 
@@ -94,7 +103,8 @@ def test_there_is_no_setting_that_nothing_reads() -> None:
     }
     for name, place in ENGINES.items():
         module, _, kind = place.partition(":")
-        fields = getattr(import_module(module), f"{kind.removesuffix('Engine')}Settings").__struct_fields__
+        hint = get_type_hints(getattr(import_module(module), kind).__init__)["settings"]
+        fields = next(iter(get_args(hint)), hint).__struct_fields__
         read |= {*fields, *(f"{name}_{field}" for field in fields)}
     read |= {"url", "host", "port"} if "server_url" in read else set()
     read |= {"store"} if "store_place" in read else set()

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from antiphon.config import docs as configuration
+from tools import engines
 from tools.requirements import ROOT, Group, Row, load
 
 
@@ -65,6 +66,7 @@ def _line(row: Row) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "docs/compatibility.md": compatibility,
     "docs/configuration.md": configuration.page,
+    "docs/engines.md": engines.page,
 }
 
 

@@ -37,6 +37,7 @@ from antiphon.stores.live.registry import live_log
 from antiphon.stores.registry import make_store
 from antiphon.transport import server
 from antiphon.transport.app import App
+from antiphon.transport.capabilities import CapabilitiesEndpoint
 from antiphon.transport.conversations import ConversationsEndpoint
 from antiphon.transport.delivery import Delivery
 from antiphon.transport.guard import Guard
@@ -176,6 +177,7 @@ def _api(config: Config, parts: Parts) -> list[Route]:
         ResponsesEndpoint(parts.responses, config.limits, delivery).route(shown),
         *StoredEndpoint(stored, parts.following, parts.jobs, delivery).routes(),
         *ConversationsEndpoint(conversations, config.limits).routes(),
+        CapabilitiesEndpoint(parts.models).route(),
     ]
 
 
@@ -212,16 +214,18 @@ def _job_settings(config: Config) -> JobSettings:
 
 def build_engine(config: Config, progress: Progress | None = None) -> Engine:
     """`progress` hears of fetches and loads, if the engine has any to tell of."""
-    place = ENGINES.get(config.engine)
+    named = _engine_name(config)
+    place = ENGINES.get(named)
     if place is None:
-        raise StartupError(f"There is no engine {config.engine!r}; expected {' or '.join(sorted(ENGINES))}.")
+        *others, last = sorted(ENGINES)
+        raise StartupError(f"There is no engine {named!r}; expected {', '.join(others)} or {last}.")
     module, _, name = place.partition(":")
     try:
         kind = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("antiphon"):
             raise
-        raise StartupError(f"The {config.engine} engine needs the package {error.name}, which is not installed here.")
+        raise StartupError(f"The {named} engine needs the package {error.name}, which is not installed here.")
     engine = kind(_settings(kind, config))
     if hasattr(engine, "on_progress"):
         engine.on_progress = progress
@@ -229,13 +233,21 @@ def build_engine(config: Config, progress: Progress | None = None) -> Engine:
     return built
 
 
+def _engine_name(config: Config) -> str:
+    """An engine that runs elsewhere is given as a URL: vllm+https://host is of the engine vllm."""
+    scheme, colon, _ = config.engine.partition(":")
+    return scheme.partition("+")[0] if colon else config.engine
+
+
 def _settings(engine: type, config: Config) -> Any:
     hint = get_type_hints(engine.__init__)["settings"]  # type: ignore[misc]  # of the class as registered
     kind = next(iter(get_args(hint)), hint)
+    if ":" in config.engine and "engine" not in kind.__struct_fields__:
+        raise StartupError(f"The engine {_engine_name(config)} runs here: it is named without an address.")
     found = ((name, _value(config, name)) for name in kind.__struct_fields__)
     return kind(**{name: value for name, value in found if value is not None})
 
 
 def _value(config: Config, name: str) -> Any:
-    own = f"{config.engine}_{name}"
+    own = f"{_engine_name(config)}_{name}"
     return getattr(config, own) if hasattr(config, own) else getattr(config, name, None)

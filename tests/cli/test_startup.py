@@ -21,7 +21,11 @@ from tests.live import serving
     [
         (["--port", "x"], "--port is 'x'; expected a whole number from 0 to 65535."),
         (["--config", "no.toml"], "--config names no.toml, which is not a file."),
-        (["--engine", "steam"], "There is no engine 'steam'; expected fake or llamacpp."),
+        (
+            ["--engine", "steam"],
+            "There is no engine 'steam'; "
+            "expected fake, llamacpp, llamacpp-server, ollama, openai, ovms, sglang or vllm.",
+        ),
         (
             ["--engine", "fake", "--host", "0.0.0.0"],
             "Listening on 0.0.0.0 would let others than this machine in; that needs an API key. "

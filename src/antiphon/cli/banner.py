@@ -33,7 +33,7 @@ class Banner:
         key = ' -H "authorization: Bearer $ANTIPHON_API_KEY"' if self._config.api_key else ""
         body = f'{{"model": "{name}", "input": "Hello!"}}'
         lines = [
-            f"Antiphon {version('antiphon')} serves {', '.join(models)} with {self._config.engine}",
+            f"Antiphon {version('antiphon')} serves {', '.join(models) or 'no model yet'} with {self._config.engine}",
             f"  API   {url}/v1",
             f"  docs  {url}/docs",
             f"  store {self._place}",

@@ -21,6 +21,7 @@ from antiphon.errors import StartupError
 from antiphon.limits import Limits
 
 PREFIX = "ANTIPHON_"
+_SECRET = frozenset({"api_key", "engine_key"})  # settings whose values are not repeated in a sentence
 # Under our prefix and yet no settings: what Kubernetes gives every pod for a service that is named "antiphon".
 _NO_SETTING = re.compile(r"ANTIPHON_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_\w+)")
 
@@ -188,7 +189,7 @@ def _converted(given: _Given) -> Any:
         if isinstance(value, float) and not math.isfinite(value):
             raise msgspec.ValidationError("not finite")
     except msgspec.ValidationError:
-        was = "has a value that does not fit" if row.name == "api_key" else f"is {given.value!r}"
+        was = "has a value that does not fit" if row.name in _SECRET else f"is {given.value!r}"
         raise StartupError(f"{given.place} {was}; expected {row.expected}.")
     return value
 

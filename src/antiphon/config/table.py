@@ -107,11 +107,24 @@ class Config(Struct, frozen=True, kw_only=True):
 
     model: Annotated[
         tuple[Name, ...],
-        MODEL("A GGUF file, or the name of a known model; ID=FILE names it.", "the built-in model"),
+        MODEL(
+            "A GGUF file, or the name of a known model; ID=FILE names it. With an engine's server: one of its models.",
+            "the built-in model; all of a server's",
+        ),
     ] = ()
-    engine: Annotated[Name, MODEL("What generates: llamacpp (embedded), or fake (no model; tests, demos).")] = (
-        "llamacpp"
-    )
+    engine: Annotated[
+        Name,
+        MODEL(
+            "What generates: llamacpp (embedded), a server (vllm, sglang, ovms, llamacpp-server, ollama or openai, as"
+            " NAME://HOST:PORT; NAME+https:// with TLS), or fake (no model; tests, demos)."
+        ),
+    ] = "llamacpp"
+    engine_key: Annotated[
+        Key | None, MODEL("Key for the engine's server. It is sent to the engine and to nobody else.", "none")
+    ] = None
+    engine_ca: Annotated[
+        Path | None, MODEL("File of certificates to trust in the engine's server.", "the system's")
+    ] = None
     served_model_name: Annotated[
         tuple[Name, ...], MODEL("Name of the first model in the API; further ones are aliases.", "from the model")
     ] = ()

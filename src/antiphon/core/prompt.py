@@ -100,6 +100,7 @@ class Work(Struct, frozen=True, kw_only=True):
     constraint: Constraint | None = None
     effort: str | None = None  # reasoning effort, for engines that take it by name
     cache_key: str | None = None
+    priority: int | None = None
 
 
 class Counts(Struct, frozen=True, kw_only=True):
@@ -131,3 +132,4 @@ class Chunk(Struct, kw_only=True, gc=False):
     logprobs: tuple[Logprob, ...] = ()
     finish: Finish | None = None
     counts: Counts | None = None
+    choice: int = 0  # which of several answers this is a piece of; they come one after the other

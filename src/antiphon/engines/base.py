@@ -27,6 +27,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     slots: int | None = None  # generations at once; None: not bounded by us
     counts: bool = False  # `count` works
     template: Template | None = None  # for engines that we render for
+    lacks: dict[str, str] = {}  # of fields that are not honoured, why; for those who ask for them
+    version: str | None = None  # the engine's, where it tells
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -36,7 +38,8 @@ class Model(Struct, frozen=True, kw_only=True):
 
 
 class Engine(Protocol):
-    name: str
+    @property
+    def name(self) -> str: ...
 
     async def open(self) -> None:
         """Get ready; raise a StartupError sentence for a person if that cannot be."""

@@ -91,12 +91,14 @@ def refuse_unhonoured(request: CreateResponse, sent: frozenset[str], able: Capab
     """What this model on this engine does not do."""
     for name in sorted((_SAMPLING.keys() & sent) - able.honours):
         if getattr(request, name) != _SAMPLING[name]:
-            raise _unsupported(name, engine)
+            raise _unsupported(name, able, engine)
     _refuse_format(request, able, engine)
     if wants_logprobs(request) and "top_logprobs" not in able.honours:
-        raise _unsupported("top_logprobs" if request.top_logprobs else "include", engine)
+        raise _unsupported("top_logprobs" if request.top_logprobs else "include", able, engine)
     if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in able.honours:
-        raise _unsupported("reasoning.effort", engine)
+        raise _unsupported("reasoning.effort", able, engine)
+    if "tool_choice" in able.lacks and request.tools and request.tool_choice not in ("auto", "none"):
+        raise _unsupported("tool_choice", able, engine)
 
 
 def ignored(request: CreateResponse, sent: frozenset[str]) -> list[str]:
@@ -114,10 +116,12 @@ def _refuse_format(request: CreateResponse, able: Capabilities, engine: str) -> 
     if type(wanted) is TextFormat:
         return
     if isinstance(wanted, StructuralTagFormat) and "structural_tag" not in able.honours:
-        raise _unsupported("text.format", engine)
+        raise _unsupported("text.format", able, engine)
     if "text.format" not in able.honours:
-        raise _unsupported("text.format", engine)
+        raise _unsupported("text.format", able, engine)
 
 
-def _unsupported(name: str, engine: str) -> UnsupportedParameter:
-    return UnsupportedParameter(f"'{name}' is not supported by this model on the {engine} engine.", param=name)
+def _unsupported(name: str, able: Capabilities, engine: str) -> UnsupportedParameter:
+    reason = able.lacks.get("top_logprobs" if name == "include" else name, "")
+    sentence = f"'{name}' is not supported by this model on the {engine} engine."
+    return UnsupportedParameter(f"{sentence} {reason}".rstrip(), param=name)

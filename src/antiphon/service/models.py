@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from antiphon.admission import Admission, Ticket
 from antiphon.engines.base import Capabilities, Engine, Model
-from antiphon.errors import MissingParameter, ModelNotFound
+from antiphon.errors import MissingParameter, ModelNotFound, Unavailable
 
 
 class Served(Struct, frozen=True):
@@ -53,9 +53,16 @@ class Models:
                 if engine.serves(name):
                     return Served(name, name, engine)
             if not self._accept_any:
-                raise ModelNotFound(self._unknown(name), param="model")
+                raise self._unknown(name)
         engine = self._engines[0]
-        return Served(name, engine.models()[0].id, engine)
+        if not (known := engine.models()):
+            raise Unavailable(f"The {engine.name} engine is not ready.", retry_after=1.0)
+        return Served(name, known[0].id, engine)
+
+    async def able(self) -> list[tuple[Served, Capabilities]]:
+        """Every model that a request may name, and what it can do."""
+        served = [self.find(model.id) for model in self.models()]
+        return [(one, await one.capabilities()) for one in served]
 
     def ready(self) -> list[str]:
         """Reasons why not; none is good."""
@@ -73,6 +80,10 @@ class Models:
     def waiting(self) -> int:
         return sum(admission.waiting for admission in self._admissions.values())
 
-    def _unknown(self, name: str) -> str:
-        known = ", ".join(model.id for model in self.models()[:5])
-        return f"The model '{name[:80]}' does not exist here. This server has: {known}."
+    def _unknown(self, name: str) -> ModelNotFound | Unavailable:
+        """An engine that was never there may have it: whoever asks again later may be served."""
+        for engine in self._engines:
+            if not engine.models() and not engine.healthy():
+                return Unavailable(f"The {engine.name} engine is not ready.", retry_after=1.0)
+        known = ", ".join(model.id for model in self.models()[:5]) or "none"
+        return ModelNotFound(f"The model '{name[:80]}' does not exist here. This server has: {known}.", param="model")

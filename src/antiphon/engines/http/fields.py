@@ -1,0 +1,188 @@
+"""The one table of what a request's field is called by each engine, or why the engine has no such thing.
+
+A field of the table is named as clients name it; the last two rows are kinds of input. Bodies, capabilities, refusals
+and docs/engines.md are made of it. What is not in it is the same everywhere: model, messages, stream.
+Sources: the servers' own documentation and request types, as of November 2026.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from antiphon.core.prompt import Constraint, Json, JsonObject, JsonSchema
+
+RANDOM_SEED: Final = 2**32 - 1  # what llama.cpp takes for «choose one»
+
+
+class Sent(Struct, frozen=True):
+    """Under this name, perhaps changed, perhaps with fields that belong to it."""
+
+    name: str
+    change: Callable[[Any], Any] | None = None
+    note: str = ""
+    also: Json = {}
+
+
+class Kept(Struct, frozen=True):
+    """Not sent: Antiphon does it itself, or it is a hint that changes no answer."""
+
+    note: str
+
+
+class Lacking(Struct, frozen=True):
+    """A request that asks for it is a 400 with this reason."""
+
+    reason: str
+
+
+Cell = Sent | Kept | Lacking
+Column = dict[str, Cell]
+
+NAMES: Final = ("vllm", "sglang", "ovms", "llamacpp-server", "ollama", "openai")
+OLLAMA_EFFORTS: Final = {"minimal": "low", "xhigh": "high", "max": "high"}
+
+
+def _response_format(constraint: Constraint) -> Json:
+    match constraint:
+        case JsonObject():
+            return {"type": "json_object"}
+        case JsonSchema(schema=schema, name=name, strict=strict):
+            return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": strict}}
+
+
+def _schema_alone(constraint: Constraint) -> Json:
+    schema = JsonSchema({"type": "object"}) if isinstance(constraint, JsonObject) else constraint
+    return _response_format(schema)
+
+
+def _everywhere(name: str, **others: Cell) -> Column:
+    """The same name, but for some engines (a hyphen in an engine's name is an underscore here)."""
+    given = {engine.replace("_", "-"): cell for engine, cell in others.items()}
+    return {engine: given.get(engine, Sent(name)) for engine in NAMES}
+
+
+def _nowhere(reason: str, **others: Cell) -> Column:
+    given = {engine.replace("_", "-"): cell for engine, cell in others.items()}
+    return {engine: given.get(engine, Lacking(reason)) for engine in NAMES}
+
+
+_OPENAI = Lacking("OpenAI's API has no such field.")
+_OLLAMA = Lacking("Ollama's OpenAI endpoint has no such field.")
+_NO_BEAMS = "It takes no beam width for a chat."
+_NO_DRAFTS = "Drafting is settled when its server starts."
+_BEAMS = "the width of a beam search; not streamed"
+_CHOICE = "Ollama does not let a request choose among tools."
+_CACHES = Kept("nothing to tell: it finds common prefixes by itself")
+
+TABLE: Final[dict[str, Column]] = {
+    "max_output_tokens": _everywhere(
+        "max_completion_tokens", llamacpp_server=Sent("max_tokens"), ollama=Sent("max_tokens")
+    ),
+    "temperature": _everywhere("temperature"),
+    "top_p": _everywhere("top_p"),
+    "top_k": _everywhere(
+        "top_k",
+        llamacpp_server=Sent("top_k", lambda value: max(value, 0), "−1 as 0, its word for «all»"),
+        ollama=_OLLAMA,
+        openai=_OPENAI,
+    ),
+    "min_p": _everywhere("min_p", ollama=_OLLAMA, openai=_OPENAI),
+    "repetition_penalty": _everywhere(
+        "repetition_penalty", llamacpp_server=Sent("repeat_penalty"), ollama=_OLLAMA, openai=_OPENAI
+    ),
+    "frequency_penalty": _everywhere("frequency_penalty"),
+    "presence_penalty": _everywhere("presence_penalty"),
+    "stop": _everywhere("stop"),
+    "include_stop_str_in_output": _everywhere(
+        "include_stop_str_in_output",
+        sglang=Sent("no_stop_trim"),
+        ovms=Sent(
+            "include_stop_str_in_output",
+            note="it always includes it in a stream; Antiphon trims what was not asked for",
+        ),
+        llamacpp_server=Lacking("llama.cpp's chat endpoint always leaves the stop string out."),
+        ollama=Lacking("Ollama always leaves the stop string out."),
+        openai=Lacking("OpenAI's API always leaves the stop string out."),
+    ),
+    "seed": _everywhere(
+        "seed",
+        llamacpp_server=Sent(
+            "seed", lambda value: min(value, RANDOM_SEED - 1), "2³²−1, its word for «any», as one less"
+        ),
+    ),
+    "ignore_eos": _everywhere("ignore_eos", ollama=_OLLAMA, openai=_OPENAI),
+    "skip_special_tokens": _everywhere(
+        "skip_special_tokens",
+        llamacpp_server=Lacking("llama.cpp's chat endpoint parses special tokens away."),
+        ollama=_OLLAMA,
+        openai=_OPENAI,
+    ),
+    "n": _everywhere("n", ollama=_OLLAMA),
+    "best_of": _nowhere(
+        _NO_BEAMS,
+        vllm=Sent("n", note=_BEAMS, also={"use_beam_search": True}),
+        ovms=Sent("best_of", note=_BEAMS),
+    ),
+    "length_penalty": _nowhere(_NO_BEAMS, vllm=Sent("length_penalty"), ovms=Sent("length_penalty")),
+    "top_logprobs": _everywhere(
+        "top_logprobs",
+        vllm=Sent("top_logprobs", also={"logprobs": True}),
+        sglang=Sent("top_logprobs", also={"logprobs": True}),
+        ovms=Lacking("OpenVINO Model Server gives no log probabilities in a stream, and no alternatives at all."),
+        llamacpp_server=Sent("top_logprobs", lambda value: max(value, 1), "at least 1", {"logprobs": True}),
+        ollama=Sent("top_logprobs", also={"logprobs": True}),
+        openai=Sent("top_logprobs", also={"logprobs": True}),
+    ),
+    "num_assistant_tokens": _nowhere(_NO_DRAFTS, ovms=Sent("num_assistant_tokens")),
+    "assistant_confidence_threshold": _nowhere(_NO_DRAFTS, ovms=Sent("assistant_confidence_threshold")),
+    "max_ngram_size": _nowhere(_NO_DRAFTS, ovms=Sent("max_ngram_size")),
+    "text.format": {
+        engine: Sent("response_format", _response_format, "json_object and json_schema")
+        if engine != "ovms"
+        else Sent("response_format", _schema_alone, "json_object as the schema of any object")
+        for engine in NAMES
+    },
+    "reasoning.effort": _everywhere(
+        "reasoning_effort",
+        ovms=Sent("chat_template_kwargs", lambda effort: {"enable_thinking": effort != "none"}, "as `enable_thinking`"),
+        ollama=Sent(
+            "reasoning_effort",
+            lambda effort: OLLAMA_EFFORTS.get(effort, effort),
+            "minimal as low, xhigh and max as high",
+        ),
+    ),
+    "chat_template_kwargs": _everywhere("chat_template_kwargs", ollama=_OLLAMA, openai=_OPENAI),
+    "prompt_cache_key": _everywhere(
+        "cache_salt", ovms=_CACHES, llamacpp_server=_CACHES, ollama=_CACHES, openai=Sent("prompt_cache_key")
+    ),
+    "priority": _nowhere("It knows no priorities.", vllm=Sent("priority"), sglang=Sent("priority")),
+    "tools": _everywhere("tools"),
+    "tool_choice": _everywhere("tool_choice", ollama=Lacking(_CHOICE)),
+    "parallel_tool_calls": _everywhere(
+        "parallel_tool_calls",
+        ovms=Kept("calls after the first are dropped by Antiphon"),
+        ollama=Kept("calls after the first are dropped by Antiphon"),
+    ),
+    "reasoning items": _everywhere(
+        "reasoning_content",
+        ollama=Sent("reasoning"),
+        openai=Kept("the API takes no thoughts"),
+    ),
+    "input_image": {engine: Sent("messages", note="`image_url` parts with data URLs") for engine in NAMES},
+}
+
+
+def column(engine: str) -> Column:
+    return {field: cells[engine] for field, cells in TABLE.items()}
+
+
+def honoured(engine: str) -> frozenset[str]:
+    """Names of request fields, as Capabilities wants them."""
+    names = {field for field, cell in column(engine).items() if not isinstance(cell, Lacking)}
+    return frozenset(names | {"logprobs"} if "top_logprobs" in names else names)
+
+
+def lacking(engine: str) -> dict[str, str]:
+    """Of each field that the engine lacks, why."""
+    return {field: cell.reason for field, cell in column(engine).items() if isinstance(cell, Lacking)}

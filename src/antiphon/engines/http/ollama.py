@@ -1,0 +1,53 @@
+"""Ollama's OpenAI endpoint. What a model of it can do is asked for each, when it is first needed."""
+
+import msgspec
+from msgspec import Struct
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from antiphon.engines.address import Address
+from antiphon.engines.base import Capabilities
+from antiphon.engines.client import Refused
+from antiphon.engines.http.base import HttpEngine, HttpSettings
+from antiphon.engines.http.watch import Probe
+
+# What Ollama says that a model can do → the fields that need it.
+_NEEDED = {"tools": ("tools", "parallel_tool_calls"), "vision": ("input_image",), "thinking": ("reasoning.effort",)}
+
+
+class Shown(Struct):
+    capabilities: list[str] | None = None  # None: a version that does not tell
+
+
+SHOWN = Decoder(Shown)
+
+
+class Ollama(HttpEngine):
+    name = "ollama"
+    port = 11434
+    version_path = "/api/version"
+
+    def __init__(self, settings: HttpSettings, address: Address | None = None) -> None:
+        super().__init__(settings, address)
+        self._shown: dict[str, Shown] = {}
+
+    async def probe(self) -> Probe:
+        found = await super().probe()
+        self._shown.clear()
+        return found
+
+    async def capabilities(self, model: str) -> Capabilities:
+        able = await super().capabilities(model)
+        if model not in self._shown:
+            self._shown[model] = await self._show(model)
+        can = self._shown[model].capabilities
+        if can is None:
+            return able
+        missing = {field for ability, fields in _NEEDED.items() if ability not in can for field in fields}
+        return replace(able, honours=able.honours - missing)
+
+    async def _show(self, model: str) -> Shown:
+        try:
+            return await self._asking.post(f"{self._root}/api/show", msgspec.json.encode({"model": model}), SHOWN)
+        except Refused:
+            return Shown()

@@ -1,0 +1,181 @@
+"""Chat completions → Chunks: one reader for each answer, whether it comes in pieces or at once.
+
+    hearing ──finish_reason──▶ finished ──usage, [DONE] or the end──▶ ended (the last Chunk was given)
+       └──────── an error object, a word that nobody knows ────────▶ fault (told after what came before it)
+
+An answer that ends without a finish_reason has not ended well, whatever the HTTP status was.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from antiphon.core.prompt import Chunk, Finish, Sampling
+from antiphon.engines.http.calls import Calls
+from antiphon.engines.http.refusals import said_error
+from antiphon.engines.http.stops import StopCut
+from antiphon.engines.http.wire import (
+    Candidate,
+    Choice,
+    Completion,
+    Delta,
+    Logprobs,
+    TokenLogprob,
+    ToolCall,
+    Usage,
+    counts,
+)
+from antiphon.errors import AntiphonError, EngineFailed
+from antiphon.protocol.response import Logprob, TopLogprob
+
+FINISHES: dict[str, Finish] = {
+    "stop": "stop",
+    "eos": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+LEAST_LOGPROB = -9999.0
+
+
+class ChatReader:
+    """`cut` is there if the engine sends stop strings along that nobody wants to see."""
+
+    def __init__(self, who: str, sampling: Sampling, cut: StopCut | None = None) -> None:
+        self._who = who
+        self._alternatives = sampling.logprobs
+        self._cut = cut
+        self._calls = Calls()
+        self._usage: Usage | None = None
+        self._finish: Finish | None = None
+        self.ended = False
+        self.fault: AntiphonError | None = None
+
+    def feed(self, events: Iterable[Completion]) -> list[Chunk]:
+        """The token path: most events are a piece of text and nothing else, and cost least if that is seen first."""
+        chunks: list[Chunk] = []
+        plainly = self._cut is None
+        for event in events:
+            choices = event.choices
+            if event.error is not None:
+                self.fault = said_error(self._who, event.error)
+                break
+            if choices:
+                choice = choices[0]
+                delta = choice.delta
+                if plainly and delta is not None and delta.content and self._finish is None and not (
+                    choice.finish_reason or choice.index or choice.logprobs or delta.reasoning_content
+                    or delta.reasoning or delta.tool_calls or delta.refusal or delta.function_call
+                ):  # fmt: skip
+                    chunks.append(Chunk(text=delta.content))
+                else:
+                    self._hear(choice, chunks)
+                if self.fault is not None:
+                    break
+            if event.usage is not None:
+                self._usage = event.usage
+                if self._finish is not None:
+                    chunks.append(self._last())
+                    break
+        return chunks
+
+    @property
+    def finished(self) -> bool:
+        """Whether the engine has said why it stopped."""
+        return self._finish is not None
+
+    def end(self) -> list[Chunk]:
+        """When no more events come."""
+        if self.ended:
+            return []
+        if self._finish is None:
+            raise EngineFailed(f"{self._who} stopped in the middle of its answer.")
+        return [self._last()]
+
+    def _last(self) -> Chunk:
+        self.ended = True
+        rest = self._cut.finish() if self._cut is not None else ""
+        return Chunk(text=rest, finish=self._finish, counts=counts(self._usage))
+
+    def _hear(self, choice: Choice, chunks: list[Chunk]) -> None:
+        if choice.index or self._finish is not None:
+            return  # another answer than the one that was asked for, or more of one that was over
+        if (delta := choice.delta or choice.message) is not None:
+            self._say(delta, choice.logprobs, chunks)
+        if choice.finish_reason:
+            self._stop(choice.finish_reason)
+
+    def _say(self, delta: Delta, logprobs: Logprobs | None, chunks: list[Chunk]) -> None:
+        text = delta.content or ""
+        if text and self._cut is not None:
+            text = self._cut.feed(text)
+        thought = delta.reasoning_content or delta.reasoning
+        if thought or delta.refusal or delta.tool_calls or delta.function_call or logprobs is not None:
+            self._say_all(text, thought or "", delta, logprobs, chunks)
+        elif text:
+            chunks.append(Chunk(text=text))
+
+    def _say_all(self, text: str, thought: str, delta: Delta, logprobs: Logprobs | None, chunks: list[Chunk]) -> None:
+        calls = tuple(self._calls.pieces(_calls(delta)))
+        if self._cut is not None and (thought or calls):
+            text += self._cut.finish()
+        chunk = Chunk(text=text, thought=thought, refusal=delta.refusal or "", calls=calls)
+        if logprobs is not None and self._alternatives is not None:
+            chunk.logprobs = tuple([_logprob(one, self._alternatives) for one in logprobs.content or ()])
+        if text or thought or chunk.refusal or calls or chunk.logprobs:
+            chunks.append(chunk)
+
+    def _stop(self, reason: str) -> None:
+        self._finish = FINISHES.get(reason)
+        if self._finish is None:
+            self.fault = EngineFailed(f"{self._who} gave up on its answer: {reason[:80]!r}.")
+        elif self._calls.nameless():
+            self.fault = EngineFailed(f"{self._who} sent a tool call without a name.")
+
+
+def answers(who: str, completion: Completion, sampling: Sampling) -> list[Chunk]:
+    """All of an answer that came at once: of several choices one after the other, best first."""
+    if completion.error is not None:
+        raise said_error(who, completion.error)
+    chosen = sorted(completion.choices or (), key=lambda choice: choice.index or 0)[: sampling.n]
+    if not chosen:
+        raise EngineFailed(f"{who} answered without an answer.")
+    chunks: list[Chunk] = []
+    for number, choice in enumerate(chosen):
+        reader = ChatReader(who, sampling)
+        choice.index = 0
+        said = reader.feed([Completion(choices=[choice])])
+        if reader.fault is not None:
+            raise reader.fault
+        (last,) = reader.end()
+        for chunk in [*said, last]:
+            chunk.choice = number
+        if number + 1 == len(chosen):
+            last.counts = counts(completion.usage)
+            said.append(last)
+        chunks += said
+    return chunks
+
+
+def _calls(delta: Delta) -> Sequence[ToolCall]:
+    """With the one call of the time before there were several."""
+    if delta.tool_calls is not None or delta.function_call is None:
+        return delta.tool_calls or ()
+    return (ToolCall(index=0, function=delta.function_call),)
+
+
+def _logprob(said: TokenLogprob, most: int) -> Logprob:
+    top = [_top(candidate) for candidate in (said.top_logprobs or ())[:most]]
+    return Logprob(token=said.token, bytes=_bytes(said), logprob=_finite(said.logprob), top_logprobs=top)
+
+
+def _top(candidate: Candidate) -> TopLogprob:
+    return TopLogprob(token=candidate.token, bytes=_bytes(candidate), logprob=_finite(candidate.logprob))
+
+
+def _bytes(candidate: Candidate) -> list[int]:
+    return list(candidate.token.encode()) if candidate.bytes is None else candidate.bytes
+
+
+def _finite(logprob: float | None) -> float:
+    return LEAST_LOGPROB if logprob is None else max(logprob, LEAST_LOGPROB)

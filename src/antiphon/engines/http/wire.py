@@ -1,0 +1,126 @@
+"""Chat completions as engines send them: only what is read, every bit of it optional, since no two send the same.
+
+Fields stand in the order in which they come most often, and there are none in vain: each is compared on the token path.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from antiphon.core.prompt import Counts, Json
+
+
+class Function(Struct, gc=False):
+    name: str | None = None
+    arguments: str | Json | None = None  # some send what should be a string of JSON as JSON
+
+
+class ToolCall(Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: Function | None = None
+
+
+class Delta(Struct, gc=False):
+    """A piece of a message, or all of it."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    function_call: Function | None = None
+
+
+class Candidate(Struct, gc=False):
+    token: str
+    logprob: float | None = None
+    bytes: list[int] | None = None
+
+
+class TokenLogprob(Candidate, gc=False):
+    top_logprobs: list[Candidate] | None = None
+
+
+class Logprobs(Struct, gc=False):
+    content: list[TokenLogprob] | None = None
+
+
+class Choice(Struct, gc=False):
+    index: int | None = None
+    delta: Delta | None = None
+    logprobs: Logprobs | None = None
+    finish_reason: str | None = None
+    message: Delta | None = None
+
+
+class InputDetails(Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class OutputDetails(Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class Usage(Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: InputDetails | None = None
+    completion_tokens_details: OutputDetails | None = None
+    reasoning_tokens: int | None = None  # SGLang's place for it
+
+
+class Completion(Struct, gc=False):
+    """A chunk of a stream, or a whole answer: what differs is `delta` and `message`."""
+
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    error: Any = None
+
+
+class ModelCard(Struct):
+    id: str
+    created: int | None = None
+    max_model_len: int | None = None
+    meta: Json | None = None
+
+
+class ModelCards(Struct):
+    data: list[ModelCard] | None = None
+
+
+class Version(Struct):
+    version: str | None = None
+
+
+class Counted(Struct):
+    """vLLM's word for it, and llama.cpp's."""
+
+    count: int | None = None
+    input_tokens: int | None = None
+
+
+COMPLETION = Decoder(Completion)
+MODELS = Decoder(ModelCards)
+VERSION = Decoder(Version)
+COUNTED = Decoder(Counted)
+
+
+def counts(usage: Usage | None) -> Counts:
+    if usage is None:
+        return Counts()
+    inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
+    read, said = _count(usage.prompt_tokens), _count(usage.completion_tokens)
+    thought = _count(outputs.reasoning_tokens if outputs is not None else usage.reasoning_tokens)
+    return Counts(
+        input_tokens=read,
+        cached_tokens=min(read, _count(inputs.cached_tokens if inputs is not None else None)),
+        output_tokens=said,
+        reasoning_tokens=min(said, thought),
+    )
+
+
+def _count(number: int | None) -> int:
+    """Engines are not believed a negative one."""
+    return max(number or 0, 0)

@@ -1,0 +1,72 @@
+"""The URL of an engine, and the sentences about those that cannot be."""
+
+from pathlib import Path
+
+import pytest
+
+from antiphon.config import Config
+from antiphon.engines.address import TcpAddress, UnixAddress
+from antiphon.engines.http.place import place
+from antiphon.errors import StartupError
+from antiphon.wiring import build_engine
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "path", "secure"),
+    [
+        ("vllm://gpu", "gpu:8000", 8000, "", False),
+        ("vllm://gpu:9000/", "gpu:9000", 9000, "", False),
+        ("vllm://10.0.0.7:9000/team/a", "10.0.0.7:9000", 9000, "/team/a", False),
+        ("vllm://[::1]:9000", "[::1]:9000", 9000, "", False),
+        ("vllm+http://gpu", "gpu:8000", 8000, "", False),
+        ("vllm+https://gpu", "gpu:443", 443, "", True),
+        ("vllm+https://gpu:8443/v1", "gpu:8443", 8443, "/v1", True),
+    ],
+)
+def test_a_url_names_a_place(url: str, host: str, port: int, path: str, secure: bool) -> None:
+    found = place(url, 8000)
+    assert (found.host, found.path) == (host, path)
+    assert isinstance(found.address, TcpAddress)
+    assert (found.address.port, found.address.tls is not None) == (port, secure)
+
+
+def test_an_engine_may_be_on_a_unix_socket() -> None:
+    assert place("vllm+unix:///run/vllm.sock", 8000).address == UnixAddress("/run/vllm.sock")
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("vllm", "names no host; expected NAME://HOST:PORT"),
+        ("fake://gpu", "runs here: it is named without an address"),
+        ("vllm://", "names no host"),
+        ("vllm://:8000", "names no host"),
+        ("vllm://gpu:eight", "cannot be read"),
+        ("vllm://gpu:99999", "cannot be read"),
+        ("vllm://sk-secret@gpu", "A key does not belong into the URL"),
+        ("vllm://me:sk-secret@gpu", "A key does not belong into the URL"),
+        ("vllm://gpu?key=sk-secret", "a host, a port and a path, and nothing else"),
+        ("vllm://gpu#x", "a host, a port and a path, and nothing else"),
+        ("vllm://gpu/a\r\nX: y", "cannot be read|nothing else"),
+        ("vllm://gp u", "nothing else"),
+        ("vllm+ftp://gpu", "scheme 'vllm\\+ftp'"),
+        ("vllm+unix://run/vllm.sock", "three slashes"),
+    ],
+)
+def test_a_url_that_cannot_be_is_a_sentence_without_its_secrets(url: str, sentence: str) -> None:
+    with pytest.raises(StartupError, match=sentence) as caught:
+        build_engine(Config(engine=url))
+    assert "secret" not in str(caught.value)
+
+
+def test_an_unknown_engine_is_a_sentence_without_the_rest_of_the_url() -> None:
+    with pytest.raises(StartupError, match=r"There is no engine 'vlm'; expected .*vllm") as caught:
+        build_engine(Config(engine="vlm://sk-secret@gpu"))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_of_certificates_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "no.pem").write_text("nothing")
+    for name in ("no.pem", "missing.pem"):
+        with pytest.raises(StartupError, match=f"--engine-ca names .*{name}"):
+            place("vllm+https://gpu", 8000, tmp_path / name)

@@ -1,0 +1,57 @@
+# ruff: noqa: E501 - the words of servers are as long as they are
+"""What engines refuse, and what the client hears of it."""
+
+import msgspec
+import pytest
+
+from antiphon.engines.client import Refused
+from antiphon.engines.http.refusals import MOST_WORDS, explained
+from antiphon.errors import AntiphonError, BadRequest, Busy, ContextTooLong, EngineFailed, ModelNotFound, Unavailable
+
+VLLM = "This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens."
+SGLANG = "The input (5000 tokens) is longer than the model's context length (4096 tokens)."
+LLAMACPP = "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it"
+OVMS = "Mediapipe execution failed. MP status - INVALID_ARGUMENT: Number of prompt tokens: 5000 exceeds model max length: 4096"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "words"),
+    [
+        (400, {"error": {"message": VLLM, "type": "BadRequestError", "param": "input_tokens", "code": 400}}, ContextTooLong, "4096"),
+        (400, {"object": "error", "message": VLLM, "type": "BadRequestError", "code": 400}, ContextTooLong, "4096"),
+        (400, {"object": "error", "message": SGLANG, "type": "BadRequestError", "code": 400}, ContextTooLong, "4096"),
+        (400, {"error": {"code": 400, "message": LLAMACPP, "type": "exceed_context_size_error", "n_prompt_tokens": 5000, "n_ctx": 4096}}, ContextTooLong, "4096"),
+        (412, {"error": OVMS}, ContextTooLong, "4096"),
+        (400, {"error": {"message": "bad schema", "code": 400}}, BadRequest, "refuses this request: bad schema"),
+        (422, {"detail": [{"loc": ["body"], "msg": "Field required"}]}, BadRequest, "HTTP status 422"),
+        (400, {"error": "invalid reasoning value"}, BadRequest, "invalid reasoning value"),
+        (413, None, BadRequest, "HTTP status 413"),
+        (401, {"error": {"message": "Incorrect API key: sk-secret"}}, EngineFailed, "does not accept the key"),
+        (403, {"error": "sk-secret is not allowed"}, EngineFailed, "does not accept the key"),
+        (404, {"error": {"message": "The model `m` does not exist.", "code": 404}}, ModelNotFound, "'m'"),
+        (404, {"detail": "Not Found"}, EngineFailed, "HTTP status 404"),
+        (429, {"error": {"message": "quota of org-secret"}}, Busy, "too much to do"),
+        (302, None, EngineFailed, "redirect"),
+        (500, {"error": {"message": "stack trace of secret"}}, EngineFailed, "HTTP status 500"),
+        (502, None, EngineFailed, "HTTP status 502"),
+        (503, {"error": {"message": "Loading model", "code": 503}}, Unavailable, "not available now"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_a_typed_error(status: int, body: object, error: type[AntiphonError], words: str) -> None:
+    said = b"<html>secret</html>" if body is None else msgspec.json.encode(body)
+    told = explained(Refused("The vllm engine", status, said), "The vllm engine", "m")
+    assert type(told) is error
+    assert words in told.message
+    assert "secret" not in told.message
+    assert type(told) is not ContextTooLong or told.param == "input"
+
+
+def test_the_time_to_wait_is_passed_on() -> None:
+    for status in (429, 503):
+        assert explained(Refused("It", status, b"", 17.0), "It", "m").retry_after == 17.0
+        assert explained(Refused("It", status, b""), "It", "m").retry_after == 1.0
+
+
+def test_the_words_of_an_engine_are_cut_short() -> None:
+    told = explained(Refused("It", 400, msgspec.json.encode({"error": "x" * 10_000})), "It", "m")
+    assert len(told.message) < MOST_WORDS + 100
