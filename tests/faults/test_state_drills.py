@@ -38,6 +38,7 @@ async def _carried_out(name: str, drill: Drill) -> Findings:
     return findings
 
 
+@pytest.mark.shows("B.3", "B.7", "A1.3")
 async def test_nothing_that_was_acknowledged_is_lost_stuck_or_changed_by_a_kill() -> None:
     plans = [Plan(), Plan("store.finish:after:4")]
     await _carried_out("kill9", lambda found: kill9("sqlite", plans, found))
@@ -47,18 +48,22 @@ async def test_clients_that_leave_at_the_first_event_leave_nothing_behind() -> N
     await _carried_out("disconnects", lambda found: disconnects(40, found))
 
 
+@pytest.mark.shows("A.4", "A.5", "B.5")
 async def test_every_replay_is_the_exact_rest_also_after_a_restart() -> None:
     await _carried_out("replays", lambda found: replays("sqlite", 25, found))
 
 
+@pytest.mark.shows("B.2", "B.5")
 async def test_two_servers_on_one_database_are_one(shared: Place) -> None:
     await _carried_out("pairs", lambda found: pairs(shared, 1, found))
 
 
+@pytest.mark.shows("B.7")
 async def test_a_server_that_wakes_up_after_its_lease_changes_nothing(shared: Place) -> None:
     await _carried_out("zombie", lambda found: zombie(shared, 1, found))
 
 
+@pytest.mark.shows("B.12", "B.13")
 async def test_one_key_is_one_run_also_across_a_kill() -> None:
     await _carried_out("idempotency", lambda found: idempotency("sqlite", 2, found))
 

@@ -3,10 +3,12 @@
 pip is quiet about them in a pipe, so its temporary folder is ours and the file that grows there is looked at.
 """
 
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -63,11 +65,10 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 def _bytes_in(folder: Path) -> int:
     size = 0
-    for path in folder.rglob("*.whl"):
-        try:
-            size += path.stat().st_size
-        except FileNotFoundError:  # pip has moved it
-            continue
+    for place, _, names in os.walk(folder):  # which does not mind that pip takes a folder away meanwhile
+        for name in names:
+            with suppress(FileNotFoundError):  # it has moved the file
+                size += os.path.getsize(os.path.join(place, name)) if name.endswith(".whl") else 0
     return size
 
 
