@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import AsyncIterator
 from time import time
 from typing import Any
 
@@ -38,25 +37,6 @@ from tests.service.counting import Watched
 pytestmark = pytest.mark.anyio
 KEY = Key("mine", b"digest", time() + 3600.0)
 SLOW = FakeSettings(delay=60.0)  # nobody waits for it
-
-
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture
-async def watched() -> AsyncIterator[Watched]:
-    store = Watched()
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-async def made(engine: FakeEngine, watched: Watched) -> AsyncIterator[Service]:
-    async with serving(engine, watched.as_store()) as service:
-        yield service
 
 
 def only(made: Service) -> str:

@@ -1,7 +1,6 @@
 """What came before a request: chains of responses, conversations, and items that are referred to."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -31,25 +30,6 @@ from tests.service.counting import Watched
 
 pytestmark = pytest.mark.anyio
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
-
-
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture
-async def watched() -> AsyncIterator[Watched]:
-    store = Watched()
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-async def made(engine: FakeEngine, watched: Watched) -> AsyncIterator[Service]:
-    async with serving(engine, watched.as_store()) as service:
-        yield service
 
 
 def seen(engine: FakeEngine) -> list[Any]:
