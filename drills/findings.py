@@ -22,7 +22,7 @@ class Figure(Struct, frozen=True):
         return over or (self.least is not None and self.value < self.least)
 
     def __str__(self) -> str:
-        return f"{self.name} {self.value:.3g}"
+        return f"{self.name} {self.value:,.0f}" if self.value >= 100 else f"{self.name} {self.value:.3g}"
 
 
 class Findings:
