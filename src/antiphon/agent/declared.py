@@ -23,6 +23,10 @@ class Declared:
         self._inputs: dict[int, StringProperty | None] = {}  # the calls that pass; custom input is unwrapped
         self.dropped: list[str] = []
 
+    def again(self) -> "Declared":
+        """For another call of the same request."""
+        return Declared(self._offers, parallel=self._parallel)
+
     def name(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
         """On the token path: where nothing is called the same list comes back."""
         given = deltas if type(deltas) is list else list(deltas)

@@ -74,6 +74,12 @@ class Sampling(Struct, frozen=True, kw_only=True):
     num_assistant_tokens: int | None = None
     assistant_confidence_threshold: float | None = None
     max_ngram_size: int | None = None
+    # Asked for by chat and completions alone.
+    logit_bias: dict[str, float] | None = None  # token id → bias
+    min_tokens: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    prompt_logprobs: int | None = None
+    return_token_ids: bool = False
 
 
 class JsonObject(Struct, frozen=True):
@@ -88,7 +94,20 @@ class JsonSchema(Struct, frozen=True):
     strict: bool = True
 
 
-Constraint = JsonObject | JsonSchema
+class Grammar(Struct, frozen=True):
+    """The answer must be a sentence of this (already vetted) grammar."""
+
+    syntax: Literal["regex", "lark", "gbnf"]
+    definition: str
+
+
+class StructuralTag(Struct, frozen=True):
+    """Schemas between tags, in the shape of vLLM's and SGLang's `structural_tag`."""
+
+    tag: Json
+
+
+Constraint = JsonObject | JsonSchema | Grammar | StructuralTag
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -99,8 +118,11 @@ class Work(Struct, frozen=True, kw_only=True):
     sampling: Sampling
     constraint: Constraint | None = None
     effort: str | None = None  # reasoning effort, for engines that take it by name
-    cache_key: str | None = None
+    cache_key: str | None = None  # the client's prompt_cache_key
+    salt: str | None = None  # what keeps prefix caches apart: of tenants, and of whom a client keeps apart
+    affinity: str | None = None  # works of the same one are best done where their common prefix is warm
     priority: int | None = None
+    kv_transfer_params: Json | None = None
 
 
 class Counts(Struct, frozen=True, kw_only=True):
@@ -120,6 +142,17 @@ class CallPiece(Struct, frozen=True, kw_only=True):
     arguments: str = ""
 
 
+class Extras(Struct, kw_only=True):
+    """What chat and completions pass on of an engine's answer as it came."""
+
+    stop_reason: int | str | None = None
+    prompt_logprobs: Any = None
+    prompt_token_ids: list[int] | None = None
+    kv_transfer_params: Json | None = None
+    system_fingerprint: str | None = None
+    service_tier: str | None = None
+
+
 class Chunk(Struct, kw_only=True, gc=False):
     """A piece of what a model said. `text` is the answer where the engine splits reasoning and
     calls off itself (chat level), the raw output where it does not (text and token level)."""
@@ -132,4 +165,5 @@ class Chunk(Struct, kw_only=True, gc=False):
     logprobs: tuple[Logprob, ...] = ()
     finish: Finish | None = None
     counts: Counts | None = None
+    extras: Extras | None = None
     choice: int = 0  # which of several answers this is a piece of; they come one after the other

@@ -7,11 +7,15 @@ The rules every engine keeps (tests/contracts/test_engine.py runs them over the 
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from msgspec import Struct
 
 from antiphon.core.prompt import Chunk, Prompt, Template, Work
+from antiphon.errors import UnsupportedParameter
+
+Level = Literal["chat", "text", "tokens"]
+Deed = Literal["generate", "embed", "tokenize", "detokenize", "score", "rerank", "classify", "pooling", "audio"]
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -21,8 +25,10 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     "input_image", "top_logprobs", …); the service refuses by name what is asked for and not in it.
     """
 
-    prompt: Literal["chat", "text", "tokens"]
+    prompt: Level  # what comes back, and what is best sent; who has no template to render with sends a chat
     honours: frozenset[str]
+    takes: frozenset[Level] = frozenset()  # kinds of prompts that `generate` takes beside the one above
+    does: frozenset[Deed] = frozenset({"generate"})
     context: int | None = None  # tokens of prompt and answer together; None: not known
     slots: int | None = None  # generations at once; None: not bounded by us
     counts: bool = False  # `count` works
@@ -35,6 +41,13 @@ class Model(Struct, frozen=True, kw_only=True):
     id: str
     created: int
     owned_by: str = "antiphon"
+
+
+class Embedded(Struct, frozen=True, kw_only=True):
+    """A vector for each input, in their order, and the tokens of all."""
+
+    vectors: list[list[float]]
+    tokens: int
 
 
 class Engine(Protocol):
@@ -59,3 +72,36 @@ class Engine(Protocol):
     async def count(self, model: str, prompt: Prompt) -> int: ...
 
     def healthy(self) -> bool: ...
+
+    # What an engine does beside generating, if its capabilities say so (`does`). GeneratesOnly refuses all of it.
+
+    async def embed(self, model: str, inputs: Sequence[str | Sequence[int]], dimensions: int | None) -> Embedded: ...
+
+    async def tokenize(self, model: str, prompt: Prompt) -> tuple[int, ...]: ...
+
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> str: ...
+
+    async def relay(self, deed: Deed, body: bytes) -> bytes:
+        """JSON in, JSON out, in the engine's own shapes: score, rerank, classify, pooling."""
+        ...
+
+
+class GeneratesOnly:
+    """For engines to inherit: whoever asks for more than generating is told so by name."""
+
+    name: ClassVar[str]
+
+    async def embed(self, model: str, inputs: Sequence[str | Sequence[int]], dimensions: int | None) -> Embedded:
+        raise self._undone("makes no embeddings")
+
+    async def tokenize(self, model: str, prompt: Prompt) -> tuple[int, ...]:
+        raise self._undone("does not tokenize for others")
+
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
+        raise self._undone("does not detokenize for others")
+
+    async def relay(self, deed: Deed, body: bytes) -> bytes:
+        raise self._undone(f"does not {deed}")
+
+    def _undone(self, what: str) -> UnsupportedParameter:
+        return UnsupportedParameter(f"The {self.name} engine {what}.", param="model")

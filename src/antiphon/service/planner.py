@@ -10,10 +10,12 @@ from time import time
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.admission import Ticket
 from antiphon.agent.patience import Deadlines
 from antiphon.agent.run import Plan
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.opening import opening as opened
+from antiphon.engines.base import Capabilities
 from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
 from antiphon.protocol.codec import Decoded
@@ -22,9 +24,10 @@ from antiphon.protocol.kept import keep
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
 from antiphon.service.honesty import ignored, refuse_unhonoured, refuse_unserved, refuse_unstored
-from antiphon.service.models import Models
+from antiphon.service.models import Models, Served
 from antiphon.service.past import Past
-from antiphon.service.prepare import AT_ONCE, OutputTokens, prepare
+from antiphon.service.prepare import AT_ONCE, OutputTokens, Prepared, prepare
+from antiphon.service.salting import TENANT, salt
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -59,6 +62,16 @@ class Undertaking(Struct, frozen=True, kw_only=True):
             self.plan.ticket.leave()
 
 
+class Settled(Struct, frozen=True, kw_only=True):
+    """A request that could run now."""
+
+    decoded: Decoded  # references resolved
+    served: Served
+    able: Capabilities
+    prepared: Prepared
+    ignored: list[str]
+
+
 class Planner:
     def __init__(self, models: Models, past: Past, terms: Terms) -> None:
         self._models = models
@@ -79,26 +92,58 @@ class Planner:
         request, sent = decoded.request, decoded.sent
         refuse_unserved(request, sent)
         refuse_unstored(request, self._terms.stores)
-        served = self._models.find(request.model)
-        able = await served.capabilities()
-        refuse_unhonoured(request, sent, able, served.engine.name)
+        served, able = await self._able(decoded)
         earlier = await self._earlier(tenant, request, opening)
         if opening is None:
             stores = self.stores(request)
             opening = opened(request, sent, new_id("resp"), served.name, int(time()), store=stores)
             decoded = await self._own(tenant, decoded, opening)
+        prepared = await self._prepared(tenant, decoded, earlier, served, able)
+        plan = self._plan(request, prepared, self._models.admit(served, able, patient))
+        named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
+        return Undertaking(plan=plan, opening=opening, decoded=decoded, ignored=named)
+
+    async def settle(self, tenant: str, decoded: Decoded) -> Settled:
+        """A request of which nothing is kept, without a place at the model: for other APIs, and for counting."""
+        request, sent = decoded.request, decoded.sent
+        refuse_unserved(request, sent)
+        refuse_unstored(request, self._terms.stores)
+        served, able = await self._able(decoded)
+        earlier = await self._earlier(tenant, request, None)
+        if any(type(item) is ItemReference for item in request.input):
+            items = await self._past.resolve(tenant, request.input)
+            decoded = replace(decoded, request=replace(request, input=items))
+        prepared = await self._prepared(tenant, decoded, earlier, served, able)
+        named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
+        return Settled(decoded=decoded, served=served, able=able, prepared=prepared, ignored=named)
+
+    def admitted(self, settled: Settled) -> Plan:
+        """With a place at the model, or Busy. One for each call of it: a parser and a Declared serve one call."""
+        ticket = self._models.admit(settled.served, settled.able)
+        return self._plan(settled.decoded.request, settled.prepared.again(), ticket)
+
+    async def _able(self, decoded: Decoded) -> tuple[Served, Capabilities]:
+        served = self._models.find(decoded.request.model)
+        able = await served.capabilities()
+        refuse_unhonoured(decoded.request, decoded.sent, able, served.engine.name)
+        return served, able
+
+    async def _prepared(
+        self, tenant: str, decoded: Decoded, earlier: Sequence[InputItem], served: Served, able: Capabilities
+    ) -> Prepared:
         prepared = await prepare(decoded, earlier, served, able, self._terms.room)
-        plan = Plan(
-            engine=served.engine,
+        return prepared if tenant == TENANT else replace(prepared, work=replace(prepared.work, salt=salt(tenant)))
+
+    def _plan(self, request: CreateResponse, prepared: Prepared, ticket: Ticket | None) -> Plan:
+        return Plan(
+            engine=prepared.engine,
             work=prepared.work,
             parser=prepared.parser,
             declared=prepared.declared,
             summarises=bool(request.reasoning.summary or request.reasoning.generate_summary),
-            ticket=self._models.admit(served, able, patient),
+            ticket=ticket,
             deadlines=self._terms.deadlines,
         )
-        named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
-        return Undertaking(plan=plan, opening=opening, decoded=decoded, ignored=named)
 
     async def _earlier(self, tenant: str, request: CreateResponse, opening: Response | None) -> Sequence[InputItem]:
         if request.previous_response_id is None and request.conversation is None:

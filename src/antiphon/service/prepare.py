@@ -9,11 +9,12 @@ from datetime import datetime
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.agent.declared import Declared
 from antiphon.core.history import History, droppable, make_history, shorter
 from antiphon.core.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt, Work
-from antiphon.engines.base import Capabilities
+from antiphon.engines.base import Capabilities, Engine
 from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.base import Parser
 from antiphon.parsers.registry import load_parser
@@ -39,11 +40,19 @@ class OutputTokens(Struct, frozen=True, kw_only=True):
         return wanted if self.most is None else min(wanted or self.most, self.most)
 
 
-class Prepared(Struct, frozen=True):
+class Prepared(Struct, frozen=True, kw_only=True):
+    """For one call of the model."""
+
+    engine: Engine
     work: Work
     parser: Parser
     declared: Declared
     ignored: tuple[str, ...]
+    tokens: int | None  # of the prompt, if they had to be counted
+
+    def again(self) -> "Prepared":
+        """The same, for another call."""
+        return replace(self, parser=type(self.parser)(self.work.prompt), declared=self.declared.again())
 
 
 async def prepare(
@@ -66,10 +75,18 @@ async def prepare(
         constraint=constraint(request),
         effort=request.reasoning.effort,
         cache_key=request.prompt_cache_key,
+        affinity=request.prompt_cache_key or (request.conversation.id if request.conversation else None),
     )
     parser = load_parser(_parser_name(request, able))(prompt)
     declared = Declared(rendered.offered.offers, parallel=request.parallel_tool_calls)
-    return Prepared(work, parser, declared, rendered.offered.ignored)
+    return Prepared(
+        engine=served.engine,
+        work=work,
+        parser=parser,
+        declared=declared,
+        ignored=rendered.offered.ignored,
+        tokens=tokens,
+    )
 
 
 class _Fit:

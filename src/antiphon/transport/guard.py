@@ -10,10 +10,11 @@ from hashlib import sha256
 
 from antiphon.config import Config
 from antiphon.errors import BadRequest, Forbidden, NotAuthenticated, Unavailable
+from antiphon.service.salting import TENANT
 from antiphon.transport.http import Header, Request
 
 PUBLIC = frozenset({b"/health", b"/ready", b"/version"})
-TENANT = "default"  # of everyone, as long as keys do not tell people apart
+
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 _NAME_BYTES = b"abcdefghijklmnopqrstuvwxyz0123456789.-_"

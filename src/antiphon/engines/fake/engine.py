@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core.deltas import Delta
 from antiphon.core.prompt import Chunk, Counts, Finish, Prompt, Work
-from antiphon.engines.base import Capabilities, Model
+from antiphon.engines.base import Capabilities, GeneratesOnly, Model
 from antiphon.engines.fake.answer import Spoken, answer, speak
 from antiphon.engines.fake.cache import PrefixCache
 from antiphon.engines.fake.play import Play, Spontaneous, Written
@@ -51,7 +51,7 @@ class FakeSettings(Struct, frozen=True, kw_only=True):
     at_once: int | None = None  # answers; not called slots, which is a setting of the embedded engine
 
 
-class FakeEngine:
+class FakeEngine(GeneratesOnly):
     """`running` is the work in flight, `seen` what came last, `cancelled` how many were closed before their end."""
 
     name = "fake"

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from antiphon.core.prompt import ChatPrompt, Chunk, Json, Prompt, Sampling, Work
 from antiphon.engines.address import Address
-from antiphon.engines.base import Capabilities, Model
+from antiphon.engines.base import Capabilities, GeneratesOnly, Model
 from antiphon.engines.client import Client, Deadlines, EventStream, Refused
 from antiphon.engines.connection import Broken, Lost
 from antiphon.engines.http import wire
@@ -46,7 +46,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         return f"HttpSettings(engine={self.engine!r}, model={self.model!r})"
 
 
-class HttpEngine:
+class HttpEngine(GeneratesOnly):
     """A subclass says how an engine is found and asked about itself; the table says what it calls things."""
 
     name: ClassVar[str]

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon.core.prompt import Constraint, Json, JsonObject, JsonSchema
+from antiphon.core.prompt import Constraint, Grammar, Json, JsonObject, JsonSchema, StructuralTag
+from antiphon.errors import UnsupportedParameter
 
 RANDOM_SEED: Final = 2**32 - 1  # what llama.cpp takes for «choose one»
 
@@ -49,6 +50,10 @@ def _response_format(constraint: Constraint) -> Json:
             return {"type": "json_object"}
         case JsonSchema(schema=schema, name=name, strict=strict):
             return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": strict}}
+        case StructuralTag(tag=tag):
+            return {"type": "structural_tag", **tag}
+        case Grammar():
+            raise UnsupportedParameter("Grammars are not sent to this engine.", param="text.format")
 
 
 def _schema_alone(constraint: Constraint) -> Json:

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from antiphon.config.table import cache_home
 from antiphon.core.prompt import Chunk, Prompt, Work
-from antiphon.engines.base import Capabilities, Model
+from antiphon.engines.base import Capabilities, GeneratesOnly, Model
 from antiphon.engines.client import Refused
 from antiphon.engines.gguf import read_header
 from antiphon.engines.llamacpp import wire
@@ -41,7 +41,7 @@ class LlamaCppSettings(Struct, frozen=True, kw_only=True):
     idle_timeout: float = 120.0
 
 
-class LlamaCpp:
+class LlamaCpp(GeneratesOnly):
     name = "llamacpp"
 
     def __init__(self, settings: LlamaCppSettings | None = None) -> None:
