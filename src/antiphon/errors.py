@@ -12,7 +12,12 @@
     │   ├── UnknownPrevious             previous_response_not_found
     │   ├── InvalidConversationId       invalid_conversation_id
     │   ├── NotCancellable              cancellation_not_supported
-    │   └── KeyReused                   idempotency_key_reused
+    │   ├── KeyReused                   idempotency_key_reused
+    │   ├── UrlRefused                  invalid_url              may not be connected to
+    │   ├── FetchFailed                 fetch_failed             may be, and could not
+    │   ├── InvalidImage                invalid_image
+    │   ├── InvalidImageUrl             invalid_image_url
+    │   └── InvalidFile                 invalid_file
     ├── NotAuthenticated            401 authentication_error
     ├── Forbidden                   403 permission_error
     ├── NotFound                    404 not_found_error
@@ -103,6 +108,32 @@ class KeyReused(BadRequest):
     """Not 409, which SDKs try again."""
 
     code = "idempotency_key_reused"
+
+
+class UrlRefused(BadRequest):
+    """A URL that somebody named may not be connected to."""
+
+    code = "invalid_url"
+
+
+class FetchFailed(BadRequest):
+    """It may be connected to, and what was wanted did not come."""
+
+    code = "fetch_failed"
+
+
+class InvalidImage(BadRequest):
+    code = "invalid_image"
+
+
+class InvalidImageUrl(BadRequest):
+    """An image cannot be had from its URL, for whatever reason: OpenAI's word for it."""
+
+    code = "invalid_image_url"
+
+
+class InvalidFile(BadRequest):
+    code = "invalid_file"
 
 
 class NotAuthenticated(AntiphonError):

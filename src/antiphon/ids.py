@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 Prefix = Literal[
     "resp", "msg", "rs", "fc", "ctc", "call", "ws", "fs", "ci", "ig", "mcp", "mcpl", "mcpr",
-    "conv", "req", "conn", "cmp", "item",
+    "conv", "req", "conn", "cmp", "item", "toolu",
 ]  # fmt: skip
 
 _HEX = 32
@@ -29,6 +29,11 @@ def new_id(prefix: Prefix) -> str:
     if not _ends:
         _make_ends()
     return f"{prefix}_{time_ns() // 1_000_000:012x}{_ends.pop()}"
+
+
+def dashed_id(prefix: Literal["chatcmpl", "cmpl", "embd"]) -> str:
+    """Of what nobody keeps, as OpenAI writes it."""
+    return f"{prefix}-{new_id('req').removeprefix('req_')}"
 
 
 class ItemIds:

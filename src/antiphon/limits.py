@@ -35,5 +35,23 @@ class Limits(Struct, frozen=True, kw_only=True):
     stop_strings: Annotated[Count, Meta(description="Stop sequences.")] = 4
     stop_length: Annotated[Count, Meta(description="Characters of a stop sequence.")] = 256
     choices: Annotated[Count, Meta(description="`n` and `best_of`.")] = 16
+    prompts: Annotated[Count, Meta(description="Prompts of one completion, times `n` or `best_of`.")] = 128
     output_tokens: Annotated[Count, Meta(description="`max_output_tokens`.")] = 1_000_000
     tool_calls: Annotated[Count, Meta(description="`max_tool_calls`.")] = 10_000
+    images: Annotated[Count, Meta(description="Images in one prompt, those of earlier turns included.")] = 100
+    image_bytes: Annotated[Count, Meta(description="Bytes of one image.")] = 20 * 1024 * 1024
+    image_pixels: Annotated[Count, Meta(description="Pixels of one image, all of its frames together.")] = 64_000_000
+    image_frames: Annotated[Count, Meta(description="Frames of one animated image.")] = 256
+    image_side: Annotated[Count, Meta(description="Least pixels of an image's width and height.")] = 4
+    files: Annotated[Count, Meta(description="Files in one prompt, those of earlier turns included.")] = 50
+    file_bytes: Annotated[Count, Meta(description="Bytes of one file.")] = 20 * 1024 * 1024
+    file_pages: Annotated[Count, Meta(description="Pages of one PDF.")] = 500
+    file_characters: Annotated[Count, Meta(description="Characters of text in one file.")] = 4_000_000
+    attached_bytes: Annotated[Count, Meta(description="Images and text of files in one prompt, all together.")] = (
+        64 * 1024 * 1024
+    )
+    embedding_inputs: Annotated[Count, Meta(description="Inputs of one request for embeddings.")] = 2048
+    tokenize_characters: Annotated[Count, Meta(description="Characters of a prompt that is only tokenised.")] = (
+        1_000_000
+    )
+    audio_bytes: Annotated[Count, Meta(description="Bytes of a request with an audio file.")] = 25 * 1024 * 1024

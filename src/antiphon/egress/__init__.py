@@ -1,0 +1,11 @@
+"""The one way out to a URL that a client or a model named: resolve → vet → connect to the vetted address → caps.
+
+Nothing else connects to such a URL. Every hop of a redirect takes the same way, and no name is resolved a second time.
+"""
+
+from antiphon.egress.policy import Policy as Policy
+from antiphon.egress.urls import Url as Url
+from antiphon.egress.way import Caps as Caps
+from antiphon.egress.way import Egress as Egress
+from antiphon.egress.way import Fetched as Fetched
+from antiphon.egress.way import Target as Target
