@@ -244,3 +244,79 @@ def test_whatever_happens_slots_and_queue_hold(steps: list[tuple[str, int]]) -> 
             gone[which % len(gone)].leave()
         assert admission.running == min(len(held), 3)
         assert admission.waiting == max(len(held) - 3, 0)
+
+
+@pytest.mark.shows("C.8")
+async def test_turns_go_round_the_tenants_that_wait() -> None:
+    admission = Admission(slots=1, queue=20)
+    running = admission.enter("a")
+    order: list[str] = []
+    waiting = [(name, admission.enter(name[0])) for name in ("a1", "a2", "a3", "a4", "b1", "c1", "b2")]
+
+    async def work(name: str, ticket: Ticket) -> None:
+        with ticket:
+            await ticket.ready()
+            order.append(name)
+
+    tasks = [start(work(*one)) for one in waiting]
+    await settle()
+    running.leave()
+    await finished(*tasks)
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
+
+
+async def test_a_tenant_that_fills_the_queue_keeps_nobody_else_from_waiting() -> None:
+    admission = Admission(slots=1, queue=2)
+    for _ in range(3):
+        admission.enter("loud")
+    with pytest.raises(Busy):
+        admission.enter("loud")
+    quiet = admission.enter("quiet")
+    with pytest.raises(Busy):
+        admission.enter("quiet")
+    assert admission.waiting == 3
+    quiet.leave()
+    admission.enter("quiet")
+
+
+async def test_without_a_queue_not_even_a_new_tenant_waits() -> None:
+    admission = Admission(slots=1, queue=0)
+    admission.enter("a")
+    with pytest.raises(Busy):
+        admission.enter("b")
+
+
+async def test_slots_that_come_are_handed_out_and_those_that_go_cut_nobody_off() -> None:
+    admission = Admission(slots=1, queue=5)
+    tickets = [admission.enter() for _ in range(4)]
+    assert (admission.running, admission.waiting) == (1, 3)
+    admission.resize(3)
+    assert (admission.running, admission.waiting) == (3, 1)
+    async with asyncio.timeout(1):
+        await tickets[2].ready()
+    admission.resize(1)
+    assert (admission.running, admission.waiting) == (3, 1)
+    tickets[0].leave()
+    tickets[1].leave()
+    assert (admission.running, admission.waiting) == (1, 1), "who waits comes in when there is room under the new bound"
+    tickets[2].leave()
+    assert (admission.running, admission.waiting) == (1, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "c", "d"]), st.booleans()), max_size=60), st.integers(1, 3))
+def test_nobody_waits_behind_more_than_one_of_each_other_tenant(asked: list[tuple[str, bool]], slots: int) -> None:
+    """Between two turns of a tenant that waits, no other has had two."""
+    admission = Admission(slots, queue=100)
+    running = [admission.enter("first") for _ in range(slots)]
+    waiting = {admission.enter(tenant): tenant for tenant, _ in asked}
+    turns: list[str] = []
+    while waiting:
+        running.pop(0).leave()
+        admitted = [ticket for ticket in waiting if ticket._since is not None]
+        assert len(admitted) == 1
+        turns.append(waiting.pop(admitted[0]))
+        running.append(admitted[0])
+    for number, tenant in enumerate(turns):
+        since = max([at for at in range(number) if turns[at] == tenant], default=-1)
+        between = turns[since + 1 : number]
+        assert all(between.count(other) <= 1 for other in between), turns

@@ -2,16 +2,17 @@
 
     enter() ── a slot is free ──────────────► running ── leave() ──► out
        │                                        ▲ │
-       ├── else, room to wait ──► waiting ── its turn (FIFO)
+       ├── else, room to wait ──► waiting ── its turn
        │                             └── leave() or cancelled ─────► out
        └── else ──► Busy, with a guess of when to come back
 
     patient() ── ready() ──► running, or waiting however many wait
 
-Who is patient has waited elsewhere, within a bound: it takes its place only when it can use it, and takes none of the
-room that others have for waiting.
+Turns go round the tenants that wait, and to the oldest ticket of each, so nobody waits behind all that another sent.
+A tenant of whom nobody waits is let wait even if others have filled the queue. Who is patient has waited elsewhere,
+within a bound: it takes its place only when it can use it, and takes none of the room that others have for waiting.
 
-A ticket is left exactly once however often it is tried, and a slot that is freed goes to who waited longest.
+A ticket is left exactly once however often it is tried. Slots may come and go; who runs is not interrupted.
 """
 
 import asyncio
@@ -31,32 +32,40 @@ class Admission:
         self.slots = slots
         self.queue = queue
         self.running = 0
-        self._waiting: OrderedDict[Ticket, None] = OrderedDict()
+        self._waiting: OrderedDict[str, OrderedDict[Ticket, None]] = OrderedDict()  # by tenant; the next one first
         self._patient = 0  # of those who wait
+        self.waiting = 0
         self._mean_stay = _SOONEST
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    def enter(self) -> "Ticket":
+    def enter(self, tenant: str = "") -> "Ticket":
         """A place, now or later. Raises Busy when the queue is full."""
-        if self.running >= self.slots and len(self._waiting) - self._patient >= self.queue:
+        if self.running >= self.slots and self._is_full(tenant):
             raise Busy("The server is at capacity. Try again later.", retry_after=self._guess())
-        ticket = Ticket(self)
+        ticket = Ticket(self, tenant)
         self._join(ticket)
         return ticket
 
-    def patient(self) -> "Ticket":
+    def patient(self, tenant: str = "") -> "Ticket":
         """A place from the moment that it is waited for; never Busy."""
-        return Ticket(self, patient=True)
+        return Ticket(self, tenant, patient=True)
+
+    def resize(self, slots: int) -> None:
+        """So many slots from now on. Who runs goes on; who waits may have its turn."""
+        self.slots = slots
+        self._hand_out()
+
+    def _is_full(self, tenant: str) -> bool:
+        if self.waiting - self._patient < self.queue:
+            return False
+        return not self.queue or any(not ticket.patient for ticket in self._waiting.get(tenant, ()))
 
     def _join(self, ticket: "Ticket") -> None:
         ticket.entered = True
         if self.running < self.slots:  # then nobody waits
             self._admit(ticket)
         else:
-            self._waiting[ticket] = None
+            self._waiting.setdefault(ticket.tenant, OrderedDict())[ticket] = None
+            self.waiting += 1
             self._patient += ticket.patient
 
     def _admit(self, ticket: "Ticket") -> None:
@@ -64,30 +73,41 @@ class Admission:
         ticket.admitted(monotonic())
 
     def _waiter_left(self, ticket: "Ticket") -> None:
-        del self._waiting[ticket]
+        own = self._waiting[ticket.tenant]
+        del own[ticket]
+        if not own:
+            del self._waiting[ticket.tenant]
+        self.waiting -= 1
         self._patient -= ticket.patient
 
     def _runner_left(self, stay: float) -> None:
         self.running -= 1
         self._mean_stay += _MEMORY * (stay - self._mean_stay)
-        if self._waiting:
-            first = next(iter(self._waiting))
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Free slots, to one tenant after the other."""
+        while self._waiting and self.running < self.slots:
+            tenant, own = next(iter(self._waiting.items()))
+            self._waiting.move_to_end(tenant)
+            first = next(iter(own))
             self._waiter_left(first)
             self._admit(first)
 
     def _guess(self) -> float:
         """Seconds until one of those who come now would have its turn, if stays go on as they did."""
-        turns = (len(self._waiting) + 1) / self.slots
+        turns = (self.waiting + 1) / max(self.slots, 1)
         return min(max(turns * self._mean_stay, _SOONEST), _LATEST)
 
 
 class Ticket:
     """A place in an Admission. Leave it whatever happens: `with admission.enter() as ticket`."""
 
-    __slots__ = ("_admission", "_left", "_since", "_turn", "entered", "patient")
+    __slots__ = ("_admission", "_left", "_since", "_turn", "entered", "patient", "tenant")
 
-    def __init__(self, admission: Admission, patient: bool = False) -> None:
+    def __init__(self, admission: Admission, tenant: str = "", patient: bool = False) -> None:
         self._admission = admission
+        self.tenant = tenant
         self.patient = patient
         self.entered = False  # it runs or waits
         self._turn: asyncio.Future[None] | None = None

@@ -10,44 +10,75 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.config.table import cache_home
-from antiphon.core.prompt import ChatPrompt, Chunk, JsonObject, JsonSchema, Prompt, Sampling, Work
-from antiphon.engines.base import Engine
+from antiphon.core.prompt import (
+    ChatPrompt,
+    Chunk,
+    JsonObject,
+    JsonSchema,
+    Prompt,
+    Sampling,
+    Segment,
+    TextPrompt,
+    TokenPrompt,
+    Work,
+)
+from antiphon.engines.base import Deed, Engine, Flow
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.llamacpp.model_files import default_model
 from antiphon.engines.registry import ENGINES
+from antiphon.errors import EngineFailed, UnsupportedParameter
 from antiphon.render.template import render_text
 from antiphon.wiring import build_engine
 from tests.engines.http.stub import DIALECTS, standing_in
+from tests.real import vllm
 
 SLOTS = 2
 REAL = [pytest.mark.needs("llamacpp"), pytest.mark.real_model]
+BY_TOKENS = ("vllm", "sglang", "llamacpp-server")
 # How an engine is set up here, in every way that makes a difference to who uses it.
 WAYS = {
     "fake-chat": Config(engine="fake", fake_level="chat"),
     "fake-text": Config(engine="fake", fake_level="text"),
+    "fake-tokens": Config(engine="fake", fake_level="tokens"),
     "llamacpp": Config(engine="llamacpp", context=1024, slots=SLOTS),
     **{name: Config(engine=name) for name in DIALECTS},  # each over a stand-in for its server
+    **{f"{name}, by tokens": Config(engine=name, engine_level="tokens") for name in BY_TOKENS},
     "llamacpp-server, a real one": Config(engine="llamacpp-server"),
+    "llamacpp-server, a real one, by tokens": Config(engine="llamacpp-server", engine_level="tokens"),
 }
-WITH_A_MODEL = {"llamacpp", "llamacpp-server, a real one"}
+if vllm.named():  # by `make test-engines`
+    WAYS["vllm, a real one"] = Config(engine="vllm")
+    WAYS["vllm, a real one, by tokens"] = Config(engine="vllm", engine_level="tokens")
+WITH_A_MODEL = {"llamacpp", "llamacpp-server, a real one", "llamacpp-server, a real one, by tokens"}
 UNTOLD = {"ovms", "ollama"}  # they do not say what they found in a cache
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
 
 
-@pytest.fixture(scope="module", params=[pytest.param(way, marks=REAL if way in WITH_A_MODEL else []) for way in WAYS])
+def marks(way: str) -> list[pytest.MarkDecorator]:
+    if way.startswith("vllm, a real one"):
+        return [pytest.mark.real_engine]
+    return REAL if way in WITH_A_MODEL else []
+
+
+@pytest.fixture(scope="module", params=[pytest.param(way, marks=marks(way)) for way in WAYS])
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
     way, config = request.param, WAYS[request.param]
     if way in WITH_A_MODEL:
         default_model(cache_home())
     async with AsyncExitStack() as standing:
-        if way in DIALECTS:
-            config = Config(engine=(await standing.enter_async_context(standing_in(way))).url)
+        if (name := way.partition(", by tokens")[0]) in DIALECTS:
+            config = replace(config, engine=(await standing.enter_async_context(standing_in(name))).url)
         elif config.engine == "llamacpp-server":
-            config = Config(engine=await standing.enter_async_context(real_llamacpp_server()))
+            config = replace(config, engine=await standing.enter_async_context(real_llamacpp_server()))
+        elif config.engine == "vllm":
+            if reason := vllm.missing():
+                pytest.skip(reason)
+            config = replace(config, engine=standing.enter_context(vllm.running()))
         engine = build_engine(config)
         await engine.open()
         yield engine
@@ -127,7 +158,49 @@ async def test_the_last_chunk_and_only_the_last_has_a_finish_and_counts(engine: 
     assert 0 < last.counts.output_tokens <= 8
     assert last.counts.input_tokens > 0
     assert {(chunk.finish, chunk.counts) for chunk in others} <= {(None, None)}
-    assert all(said.lists)  # no list is empty
+    assert all(chunks or isinstance(chunks, Flow) for chunks in said.lists)  # no other list is empty
+
+
+async def test_what_is_poured_out_of_it_is_what_it_says_when_it_is_asked(engine: Engine) -> None:
+    asked = await ask(engine, "Hello!", max_tokens=8)
+    poured = Said([])
+    async with asyncio.timeout(60), aclosing(engine.generate(await work(engine, "Hello!", max_tokens=8))) as lists:
+        async for chunks in lists:
+            if isinstance(chunks, Flow):
+                await chunks.pour(poured.lists.append)
+            else:
+                poured.lists.append(chunks)
+    assert poured.text == asked.text
+    *others, last = poured.chunks
+    assert last.finish == asked.chunks[-1].finish
+    assert last.counts is not None
+    assert {(chunk.finish, chunk.counts) for chunk in others} <= {(None, None)}
+
+
+async def test_every_kind_of_prompt_that_it_takes_is_answered(engine: Engine) -> None:
+    able = await engine.capabilities(engine.models()[0].id)
+    for kind in sorted({able.prompt} | able.takes):
+        if (asked := await prompt_of(kind, engine, "Hello!")) is None:
+            continue
+        wanted = Work(model=engine.models()[0].id, prompt=asked, sampling=Sampling(max_tokens=3, temperature=0.0))
+        async with asyncio.timeout(60), aclosing(engine.generate(wanted)) as lists:
+            last = Said([chunks async for chunks in lists]).chunks[-1]
+        assert last.finish in ("stop", "length"), kind
+        assert last.counts is not None
+        assert last.counts.input_tokens > 0, kind
+        assert 0 < last.counts.output_tokens <= 3, kind
+
+
+async def prompt_of(kind: str, engine: Engine, text: str) -> Prompt | None:
+    """None where there is no way to make one."""
+    model, written = engine.models()[0].id, TextPrompt((Segment(text, control=False),))
+    match kind:
+        case "chat":
+            return ChatPrompt(({"role": "user", "content": text},))
+        case "text":
+            return written
+    does = (await engine.capabilities(model)).does
+    return TokenPrompt(await engine.tokenize(model, written)) if "tokenize" in does else None
 
 
 async def test_an_answer_that_is_cut_says_so(engine: Engine) -> None:
@@ -150,8 +223,9 @@ async def test_count_counts_what_the_model_reads(engine: Engine) -> None:
 async def test_a_second_turn_finds_the_first_in_a_cache(engine: Engine) -> None:
     if engine.name in UNTOLD:
         pytest.skip(f"{engine.name} does not tell")
-    first = await ask(engine, "Tell me something long about the sea.", max_tokens=3)
-    second = await ask(engine, "Tell me something long about the sea.", first.text, "And now?", max_tokens=1)
+    long = "Tell me something long about the sea. " * 25  # vLLM keeps blocks of 128 tokens on a CPU
+    first = await ask(engine, long, max_tokens=3)
+    second = await ask(engine, long, first.text, "And now?", max_tokens=1)
     assert second.chunks[-1].counts is not None
     assert second.chunks[-1].counts.cached_tokens > 0
 
@@ -231,6 +305,48 @@ async def test_a_schema_is_kept(engine: Engine) -> None:
 async def test_an_object_is_given_where_one_is_asked_for(engine: Engine) -> None:
     said = await ask(engine, "Answer in JSON.", constraint=JsonObject(), max_tokens=40)
     assert said.chunks[-1].finish == "length" or isinstance(json.loads(said.text), dict)
+
+
+async def doing(engine: Engine, *deeds: Deed) -> str:
+    """A model that does all of this, or there is nothing to test."""
+    for model in engine.models():
+        if (await engine.capabilities(model.id)).does.issuperset(deeds):
+            return model.id
+    pytest.skip(f"{engine.name} does not {' and '.join(deeds)}, and says so")
+
+
+@pytest.mark.shows("C.27")
+async def test_every_text_gets_a_vector_and_the_same_text_the_same_one(engine: Engine) -> None:
+    model = await doing(engine, "embed")
+    async with asyncio.timeout(60):
+        made = await engine.embed(model, ["the cat sat", "a law was passed", "the cat sat"])
+    one, other, again = made.vectors
+    assert len(one) == len(other)
+    assert one == pytest.approx(again, abs=1e-3)
+    assert one != pytest.approx(other, abs=1e-3)
+    assert made.tokens > 2
+
+
+@pytest.mark.shows("G.6")
+async def test_tokens_become_their_text_again(engine: Engine) -> None:
+    model = await doing(engine, "tokenize", "detokenize")
+    text = TextPrompt((Segment("How many tokens are these?", control=True),))
+    tokens = await engine.tokenize(model, text, special=False)
+    assert await engine.detokenize(model, tokens) == "How many tokens are these?"
+    assert len(await engine.tokenize(model, text)) - len(tokens) in range(3)
+
+
+async def test_what_it_does_not_do_is_a_typed_error(engine: Engine) -> None:
+    """Nobody should ask: it says what it does."""
+    model = engine.models()[0].id
+    does = (await engine.capabilities(model)).does
+    deeds: list[Deed] = ["score", "rerank", "classify", "pooling", "transcribe", "translate"]
+    for deed in [deed for deed in deeds if deed not in does]:
+        with pytest.raises((UnsupportedParameter, EngineFailed)):
+            await engine.relay(model, deed, b"{}")
+    if "embed" not in does:
+        with pytest.raises((UnsupportedParameter, EngineFailed)):
+            await engine.embed(model, ["a"])
 
 
 async def test_opening_and_closing_twice_does_no_harm(engine: Engine) -> None:

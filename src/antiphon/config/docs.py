@@ -2,7 +2,12 @@
 
 from collections.abc import Iterator
 from itertools import groupby
+from typing import get_args
 
+from msgspec import Meta, Struct
+from msgspec.structs import fields
+
+from antiphon.config.engines import EngineSpec, ModelSpec
 from antiphon.config.sources import Setting, settings
 
 INTRODUCTION = """\
@@ -34,8 +39,37 @@ body_bytes = 1000000
 """
 
 
+ENGINES = """\
+
+## Engines, aliases and models, in the file
+
+What `--engine` and its companions say can be said in more detail in the file, and more can be said there. Tables of
+`[[engines]]` are left aside if a flag or a variable names engines. [pool.md](pool.md) tells how several engines work
+together, and what a SIGHUP does.
+
+```toml
+[[engines]]
+url = "vllm://gpu-1:8000"
+key = "env:GPU_1_KEY"
+
+[[engines]]
+url = "vllm://gpu-2:8000"
+drain = true
+
+[aliases]
+fast = "qwen3-8b"
+
+[models."qwen3-8b"]
+default_output_tokens = 1024
+max_output_tokens = 8192
+```
+"""
+
+
 def page() -> str:
-    return INTRODUCTION + "".join(_sections()) + "\n_This page is made from the table of settings by `make docs`._\n"
+    tables = ENGINES + "".join([*_table("[[engines]]", EngineSpec), *_table('[models."NAME"]', ModelSpec)])
+    made = "\n_This page is made from the table of settings by `make docs`._\n"
+    return INTRODUCTION + "".join(_sections()) + tables + made
 
 
 def _sections() -> Iterator[str]:
@@ -48,3 +82,10 @@ def _line(row: Setting) -> str:
     names = [row.flag, row.variable] if row.name == "config" else [row.flag, row.variable, row.name]
     text = row.note.text + (" Can be repeated." if row.repeats else "")
     return f"| {'<br>'.join(f'`{name}`' for name in names)} | {row.shown_default} | {text} |\n"
+
+
+def _table(title: str, struct: type[Struct]) -> Iterator[str]:
+    yield f"\n| `{title}` | |\n|---|---|\n"
+    for row in fields(struct):
+        marks = [mark.description for mark in get_args(row.type)[1:] if isinstance(mark, Meta)]
+        yield f"| `{row.name}` | {next(filter(None, marks), '')} |\n"

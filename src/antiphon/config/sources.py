@@ -16,7 +16,9 @@ from typing import Any, get_args
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct, inspect
 
+from antiphon.config.kinds import Pair
 from antiphon.config.table import LIMITS, Config, Note, config_home
+from antiphon.config.tables import TABLES, read_tables
 from antiphon.errors import StartupError
 from antiphon.limits import Limits
 
@@ -45,7 +47,8 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     @property
     def repeats(self) -> bool:
-        return isinstance(self.kind, inspect.VarTupleType)
+        kinds = self.kind.types if isinstance(self.kind, inspect.UnionType) else (self.kind,)
+        return any(isinstance(kind, inspect.VarTupleType) for kind in kinds)
 
     @property
     def switch(self) -> bool:
@@ -75,10 +78,16 @@ def load(flags: Mapping[str, Any]) -> Config:
     """The settings in force. `flags` holds what was given on the command line, by name, as text."""
     named = [given for given in (*_from_environment(), *_from_flags(flags)) if given.name == "config"]
     file = _file(named[-1] if named else None)
-    chosen = {given.name: given for given in (*_from_file(file), *_from_environment(), *_from_flags(flags))}
-    values = {name: _converted(given) for name, given in chosen.items()}
+    content = {} if file is None else _read(file)
+    written, given = [*_from_file(file, content)], [*_from_environment(), *_from_flags(flags)]
+    values = {one.name: _converted(one) for one in {one.name: one for one in (*written, *given)}.values()}
     limits = {name.removeprefix("limit_"): values.pop(name) for name in list(values) if name.startswith("limit_")}
-    return Config(**{**values, "config": file, "limits": Limits(**limits)})
+    tables = {} if file is None else read_tables(content, str(file))
+    if "engines" in tables and any(one.name == "engine" for one in written):
+        raise StartupError(f"{file} has both `engine` and [[engines]]: one of them will do.")
+    if any(one.name == "engine" for one in given):
+        tables.pop("engines", None)
+    return Config(**{**values, **tables, "config": file, "limits": Limits(**limits)})
 
 
 class _Given(Struct, frozen=True, kw_only=True):
@@ -90,7 +99,7 @@ class _Given(Struct, frozen=True, kw_only=True):
 
 def _rows(struct: type[Struct], prefix: str) -> Iterator[Setting]:
     for row in msgspec.structs.fields(struct):
-        if row.name == "limits":
+        if row.name == "limits" or row.name in TABLES:
             continue
         kind = inspect.type_info(row.type)
         yield Setting(
@@ -143,12 +152,10 @@ def _file(named: _Given | None) -> Path | None:
     return next((path for path in usual if path.is_file()), None)
 
 
-def _from_file(path: Path | None) -> Iterator[_Given]:
-    if path is None:
-        return
+def _from_file(path: Path | None, content: dict[str, Any]) -> Iterator[_Given]:
     known = settings().keys() - {"config"}
     seen: set[str] = set()
-    for name, value in _flat(_read(path)):
+    for name, value in _flat({name: value for name, value in content.items() if name not in TABLES}):
         if name not in known:
             raise StartupError(f"{name} in {path} is not a setting{_suggestion(name, known)}")
         if name in seen:
@@ -217,7 +224,7 @@ def _expected(kind: inspect.Type) -> str:
         case inspect.CustomType():
             return "a path"
         case inspect.StrType(pattern=str()):
-            return "ASCII text without spaces"
+            return "NAME=MODEL" if kind == inspect.type_info(Pair) else "ASCII text without spaces"
         case _:
             return "text that is not empty"
 

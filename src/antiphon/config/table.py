@@ -12,6 +12,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from antiphon.config.engines import EngineSpec, ModelSpec, Shared, completed
+from antiphon.config.kinds import Count, Key, Name, Pair
+from antiphon.errors import StartupError
 from antiphon.limits import Limits
 
 
@@ -36,15 +39,13 @@ SERVER = Group("Server")
 MODEL = Group("Model")
 DEADLINES = Group("Deadlines")
 STORE = Group("Store")
+EGRESS = Group("Egress")
 LLAMACPP = Group("Engine llamacpp")
 FAKE = Group("Engine fake")
 LOGGING = Group("Logging")
 CLIENT = Group("Client")
 LIMITS = Group("Limits")
 
-Name = Annotated[str, Meta(min_length=1)]
-Key = Annotated[str, Meta(pattern=r"^[!-~]+\Z")]  # what fits into a header
-Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[int, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(gt=0)]
@@ -87,7 +88,8 @@ class Config(Struct, frozen=True, kw_only=True):
     api_key: Annotated[
         tuple[Key, ...],
         SERVER(
-            "Key that clients must send as `Authorization: Bearer KEY`.", "none: everyone on this machine is let in"
+            "Key that clients must send, as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
+            "none: everyone on this machine is let in",
         ),
     ] = ()
     allow_host: Annotated[
@@ -113,20 +115,38 @@ class Config(Struct, frozen=True, kw_only=True):
         ),
     ] = ()
     engine: Annotated[
-        Name,
+        Name | tuple[Name, ...],
         MODEL(
             "What generates: llamacpp (embedded), a server (vllm, sglang, ovms, llamacpp-server, ollama or openai, as"
-            " NAME://HOST:PORT; NAME+https:// with TLS), or fake (no model; tests, demos)."
+            " NAME://HOST:PORT; NAME+https:// with TLS), or fake (no model; tests, demos). Several share the work."
         ),
     ] = "llamacpp"
     engine_key: Annotated[
-        Key | None, MODEL("Key for the engine's server. It is sent to the engine and to nobody else.", "none")
+        Name | tuple[Key, ...] | None,  # not Key | tuple: patterns in a union with lists corrupt msgspec 0.22's memory
+        MODEL(
+            "Key for the engine's server, and for nobody else; of several engines, HOST:PORT=KEY says whose it is.",
+            "none",
+        ),
     ] = None
+    engine_slots: Annotated[
+        Count | None,
+        MODEL("Requests that each engine's server works on at once.", "what it says, else 1024"),
+    ] = None
+    engine_level: Annotated[
+        Literal["chat", "tokens"],
+        MODEL(
+            "How an engine's server is asked: by chats, or by the ids of tokens (vllm, sglang, llamacpp-server), which"
+            " come back unparsed."
+        ),
+    ] = "chat"
     engine_ca: Annotated[
         Path | None, MODEL("File of certificates to trust in the engine's server.", "the system's")
     ] = None
     served_model_name: Annotated[
         tuple[Name, ...], MODEL("Name of the first model in the API; further ones are aliases.", "from the model")
+    ] = ()
+    alias: Annotated[
+        tuple[Pair, ...], MODEL("NAME=MODEL: another name for a model; in TOML also a table `[aliases]`.", "none")
     ] = ()
     accept_any_model: Annotated[bool, MODEL("Answer for unknown model names with the first model.")] = False
     default_output_tokens: Annotated[
@@ -186,6 +206,15 @@ class Config(Struct, frozen=True, kw_only=True):
         Seconds, STORE("Seconds without a sign of life after which a server's responses are taken over.")
     ] = 15.0
 
+    allow_egress: Annotated[
+        tuple[Name, ...],
+        EGRESS(
+            "HOST, HOST:PORT or network (10.0.0.0/8) that URLs in requests may lead to, though it is not public.",
+            "public addresses only",
+        ),
+    ] = ()
+    egress_timeout: Annotated[Seconds, EGRESS("Seconds to fetch what a URL names, redirects included.")] = 10.0
+
     context: Annotated[
         Count | None, LLAMACPP("Tokens of prompt and answer together, for each slot.", "the model's, at most 8192")
     ] = None
@@ -216,6 +245,27 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = None
 
     limits: Limits = Limits()
+
+    # In the file alone, as tables.
+    engines: tuple[EngineSpec, ...] = ()
+    aliases: dict[str, str] = {}
+    models: dict[str, ModelSpec] = {}
+
+    @property
+    def specs(self) -> tuple[EngineSpec, ...]:
+        """One for each engine, with all that is to be known of it."""
+        named = (self.engine,) if isinstance(self.engine, str) else self.engine
+        keys = (self.engine_key,) if isinstance(self.engine_key, str) else self.engine_key or ()
+        shared = Shared(keys=keys, ca=self.engine_ca, slots=self.engine_slots, models=self.model)
+        return completed(self.engines or [EngineSpec(url=url) for url in named], shared)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Aliases, and the models that they stand for."""
+        names = {**self.aliases, **dict(pair.split("=", 1) for pair in self.alias)}
+        if twice := sorted(names.keys() & {*names.values()}):
+            raise StartupError(f"The alias {twice[0]} stands for a model, and another alias for it: name the model.")
+        return names
 
     @property
     def on_loopback(self) -> bool:

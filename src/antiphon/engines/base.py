@@ -6,7 +6,7 @@ The rules every engine keeps (tests/contracts/test_engine.py runs them over the 
 - a dead, silent or babbling engine raises EngineFailed or Unavailable, within a deadline.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import ClassVar, Literal, Protocol
 
 from msgspec import Struct
@@ -15,7 +15,11 @@ from antiphon.core.prompt import Chunk, Prompt, Template, Work
 from antiphon.errors import UnsupportedParameter
 
 Level = Literal["chat", "text", "tokens"]
-Deed = Literal["generate", "embed", "tokenize", "detokenize", "score", "rerank", "classify", "pooling", "audio"]
+Deed = Literal[
+    "generate", "embed", "tokenize", "detokenize", "score", "rerank", "classify", "pooling", "transcribe", "translate"
+]
+
+JSON = "application/json"
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -31,10 +35,30 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     does: frozenset[Deed] = frozenset({"generate"})
     context: int | None = None  # tokens of prompt and answer together; None: not known
     slots: int | None = None  # generations at once; None: not bounded by us
+    lane: str | None = None  # models of one lane share those slots; None: each has its own
     counts: bool = False  # `count` works
     template: Template | None = None  # for engines that we render for
     lacks: dict[str, str] = {}  # of fields that are not honoured, why; for those who ask for them
     version: str | None = None  # the engine's, where it tells
+    parsers: dict[str, str] = {}  # what it parses itself ("tools", "reasoning"), and by which name, where it tells
+
+
+Take = Callable[[list[Chunk]], Awaitable[None] | None]  # gives what has to be awaited before more, if anything
+
+
+class Flow(list[Chunk]):
+    """One of the lists that `generate` may yield, after the first: an empty one that the next can be poured out of.
+
+    To be asked for each list costs a wake-up of the asker, which is as much as all else. Who does not know this, or
+    does not want it, passes it over as the empty list that it is, and goes on asking.
+    """
+
+    async def pour(self, take: Take) -> None:
+        """Give each list to `take` from the very callback that brought it, and wait for what that gives.
+
+        `take` does not raise. When this returns there is no more, or something went wrong: who asks is told.
+        """
+        raise NotImplementedError
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -43,11 +67,33 @@ class Model(Struct, frozen=True, kw_only=True):
     owned_by: str = "antiphon"
 
 
+class State(Struct, frozen=True, kw_only=True):
+    """How an engine does: itself, or as one of those that a pool is made of."""
+
+    name: str
+    engine: str  # its kind
+    models: tuple[str, ...] = ()
+    healthy: bool
+    draining: bool = False
+    breaker: Literal["closed", "open", "half-open"] = "closed"
+    running: int = 0
+    slots: int | None = None
+    works: int = 0  # given to it since it is there
+    failures: int = 0  # of these, by its own fault
+
+
 class Embedded(Struct, frozen=True, kw_only=True):
     """A vector for each input, in their order, and the tokens of all."""
 
     vectors: list[list[float]]
     tokens: int
+
+
+class Relayed(Struct, frozen=True):
+    """What an engine answered, as it came."""
+
+    body: bytes
+    media_type: str = JSON
 
 
 class Engine(Protocol):
@@ -67,22 +113,40 @@ class Engine(Protocol):
         """May load the model."""
 
     def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
-        """Lists of chunks: what came together is handed on together."""
+        """Lists of chunks: what came together is handed on together. See Flow."""
 
     async def count(self, model: str, prompt: Prompt) -> int: ...
 
     def healthy(self) -> bool: ...
 
+    def states(self) -> Sequence[State]:
+        """Its own, or one for each engine that it is made of."""
+        ...
+
     # What an engine does beside generating, if its capabilities say so (`does`). GeneratesOnly refuses all of it.
 
-    async def embed(self, model: str, inputs: Sequence[str | Sequence[int]], dimensions: int | None) -> Embedded: ...
+    async def embed(
+        self,
+        model: str,
+        inputs: Sequence[str | Sequence[int]],
+        dimensions: int | None = None,
+        truncate: int | None = None,
+    ) -> Embedded:
+        """Token ids are taken as they are; texts get what the model wants around them.
 
-    async def tokenize(self, model: str, prompt: Prompt) -> tuple[int, ...]: ...
+        `truncate`: the first so many tokens of each are enough; -1: as many as the model takes. Without it what is too
+        long raises ContextTooLong. `dimensions` that the model was not made for raise UnsupportedParameter.
+        """
+        ...
+
+    async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
+        """What the model reads of it; not `special`: without what the model wants around a text, such as a BOS."""
+        ...
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str: ...
 
-    async def relay(self, deed: Deed, body: bytes) -> bytes:
-        """JSON in, JSON out, in the engine's own shapes: score, rerank, classify, pooling."""
+    async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
+        """In the engine's own shapes: JSON for score, rerank, classify and pooling, a form with a file for audio."""
         ...
 
 
@@ -91,16 +155,32 @@ class GeneratesOnly:
 
     name: ClassVar[str]
 
-    async def embed(self, model: str, inputs: Sequence[str | Sequence[int]], dimensions: int | None) -> Embedded:
+    def models(self) -> Sequence[Model]:
+        raise NotImplementedError
+
+    def healthy(self) -> bool:
+        raise NotImplementedError
+
+    def states(self) -> Sequence[State]:
+        models = tuple(model.id for model in self.models())
+        return [State(name=self.name, engine=self.name, models=models, healthy=self.healthy())]
+
+    async def embed(
+        self,
+        model: str,
+        inputs: Sequence[str | Sequence[int]],
+        dimensions: int | None = None,
+        truncate: int | None = None,
+    ) -> Embedded:
         raise self._undone("makes no embeddings")
 
-    async def tokenize(self, model: str, prompt: Prompt) -> tuple[int, ...]:
+    async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
         raise self._undone("does not tokenize for others")
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
         raise self._undone("does not detokenize for others")
 
-    async def relay(self, deed: Deed, body: bytes) -> bytes:
+    async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
         raise self._undone(f"does not {deed}")
 
     def _undone(self, what: str) -> UnsupportedParameter:

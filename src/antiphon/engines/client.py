@@ -7,6 +7,7 @@ redirect is followed, so its key cannot get elsewhere.
 
 import asyncio
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from msgspec import MsgspecError, Struct
@@ -22,12 +23,14 @@ T = TypeVar("T")
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_REFUSAL_BYTES = 64 * 1024
+MAX_STREAM_BYTES = 512 * 1024 * 1024  # two million tokens, as most engines send them
+HUSH = b"***"
 KEPT_SECONDS = 4.0  # llama.cpp hangs up on a connection that was idle for 5, and so does uvicorn
 LAST_BYTES_SECONDS = 1.0  # between the last event of a stream and the end of its answer
 
 
 class Deadlines(Struct, frozen=True, kw_only=True):
-    """Seconds to connect, from the request to the first byte of its answer, and between two pieces of it."""
+    """Seconds to connect, from the request to the end of the headers of its answer, and between two pieces of it."""
 
     connect: float = 5.0
     first: float = 60.0
@@ -61,6 +64,7 @@ class Client:
         self._headers = f"Host: {host}\r\nUser-Agent: antiphon\r\n" + (
             f"Authorization: Bearer {key}\r\n" if key else ""
         )
+        self._key = key.encode() if key else b""
         self._kept: list[Connection] = []
         self._busy: set[Connection] = set()
 
@@ -70,6 +74,14 @@ class Client:
     async def post(self, path: str, body: bytes, decoder: Decoder[T]) -> T:
         return await self._call(self._post(path, body), decoder)
 
+    async def relay(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str]:
+        """What it answers as it comes, and what it calls that; not decoded, so nobody here has to know its shape."""
+        connection = await self._answering(self._post(path, body, media_type))
+        try:
+            return await self._body(connection, MAX_BODY_BYTES), connection.content_type
+        finally:
+            self.release(connection)
+
     async def stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
         """Once the answer has begun. Whoever awaits it closes it."""
         connection = await self._answering(self._post(path, body))
@@ -78,9 +90,13 @@ class Client:
         self.release(connection)
         raise EngineFailed(f"{self.who} answered without a stream of events.")
 
-    def _post(self, path: str, body: bytes) -> bytes:
-        head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Type: application/json\r\n"
+    def _post(self, path: str, body: bytes, media_type: str = "application/json") -> bytes:
+        head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Type: {media_type}\r\n"
         return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+    def hushed(self, said: bytes) -> bytes:
+        """What an engine says, without the key if it repeats that: it is none of its clients' business."""
+        return said.replace(self._key, HUSH) if self._key else said
 
     def close(self) -> None:
         for connection in [*self._kept, *self._busy]:
@@ -114,7 +130,7 @@ class Client:
             status = await connection.status(self.deadlines.first)
             well = 200 <= status < 300
             if not well:
-                body = await self._body(connection, MAX_REFUSAL_BYTES)
+                body = self.hushed(await self._body(connection, MAX_REFUSAL_BYTES))
                 raise Refused(self.who, status, body, connection.retry_after)
         finally:
             if not well:
@@ -132,6 +148,14 @@ class Client:
             raise Unavailable(f"{self.who} cannot be reached.", retry_after=1.0) from None
 
     async def _body(self, connection: Connection, most: int) -> bytes:
+        """All of it, in the time that it may take to begin: who drips is not silent, and still too slow."""
+        try:
+            async with asyncio.timeout(max(self.deadlines.first, self.deadlines.idle)):
+                return await self._whole(connection, most)
+        except TimeoutError:
+            raise EngineFailed(f"{self.who} did not answer in time.") from None
+
+    async def _whole(self, connection: Connection, most: int) -> bytes:
         parts: list[bytes] = []
         size = 0
         while data := await connection.read(self.deadlines.idle):
@@ -152,7 +176,7 @@ class Client:
 
     def leave(self, connection: Connection) -> None:
         """No more is wanted of this answer, but its end, so that the connection can be used again."""
-        connection.settle(LAST_BYTES_SECONDS, lambda: self.release(connection))
+        connection.settle(LAST_BYTES_SECONDS, self.release)
 
     def release(self, connection: Connection) -> None:
         self._busy.discard(connection)
@@ -171,6 +195,7 @@ class EventStream(Generic[T]):
         self._connection: Connection | None = connection
         self._decode = decoder.decode
         self._splitter = EventSplitter()
+        self._bytes = 0
         self._begun = False
         self._patience = client.deadlines.first  # until there is an event
         self._fault: EngineFailed | None = None
@@ -182,7 +207,11 @@ class EventStream(Generic[T]):
         while self._connection is not None:
             if self._fault is not None:
                 raise self._fault
-            if decoded := self._take(await self._connection.read(self._patience)):
+            data = await self._connection.read(self._patience)
+            decoded = self._decoded(data)
+            if not data or self._splitter.done:
+                self.leave()
+            if decoded:
                 if not self._begun:
                     self._begun, self._patience = True, self._client.deadlines.idle
                 return decoded
@@ -190,19 +219,38 @@ class EventStream(Generic[T]):
             raise self._fault
         raise StopAsyncIteration
 
-    def _take(self, data: bytes) -> list[T]:
-        events = self._splitter.feed(data) if data else self._splitter.finish()
-        if not data or self._splitter.done:
+    async def pour(self, take: Callable[[list[T]], Awaitable[None] | None]) -> None:
+        """Give each list to `take` from the very callback that brought it, and wait for what that gives.
+
+        Until `halt`, or until there is no more: what is left then, and what went wrong, is told who asks.
+        """
+        connection = self._connection
+        if connection is None or self._splitter.done or self._fault is not None:
+            return
+
+        def taken(data: bytes) -> Awaitable[None] | None:
+            try:
+                events = self._decoded(data)
+            except EngineFailed as error:
+                self._fault, events = error, []
+            if self._fault is not None or self._splitter.done:
+                connection.halt()
+            return take(events) if events else None
+
+        await connection.pour(taken, self._patience)
+        if self._splitter.done:
             self.leave()
-        decode = self._decode
-        try:
-            return [decode(event) for event in events]
-        except (MsgspecError, UnicodeDecodeError, RecursionError):
-            return self._readable(events)
+
+    def halt(self) -> None:
+        """Pour no more."""
+        if self._connection is not None:
+            self._connection.halt()
 
     def hurry(self, seconds: float) -> None:
         """What is still to come has to come within that time."""
         self._patience = min(self._patience, seconds)
+        if self._connection is not None:
+            self._connection.hurry(self._patience)
 
     def leave(self) -> None:
         """The rest is not wanted; the connection may be, if the answer ends by itself very soon."""
@@ -216,10 +264,24 @@ class EventStream(Generic[T]):
             self._client.release(self._connection)
             self._connection = None
 
-    def _readable(self, events: list[bytes]) -> list[T]:
+    def _decoded(self, data: bytes) -> list[T]:
+        """All that is whole now. No data: the answer is over."""
+        self._bytes += len(data)
+        if self._bytes > MAX_STREAM_BYTES:
+            raise EngineFailed(f"{self._client.who} sent an answer without an end.")
+        whole = self._splitter.cut(data or b"\n\n")
+        decode = self._decode
+        try:
+            if events := [decode(event) for event in self._splitter.guess(whole)]:
+                return events
+        except (MsgspecError, UnicodeDecodeError, RecursionError):
+            pass  # it is not what was guessed, or cannot be read
+        return self._readable(whole) if whole else []
+
+    def _readable(self, whole: bytes) -> list[T]:
         """Those before the first that cannot be read."""
         decoded: list[T] = []
-        for event in events:
+        for event in self._splitter.split(whole):
             try:
                 decoded.append(self._decode(event))
             except (MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -3,12 +3,12 @@
     idle ──send──▶ waiting ──headers──▶ reading ──last byte──▶ idle (or gone, if the engine does not keep it)
                       └──────────────── lost, nonsense, too slow ───────────────▶ gone
 
-What one read brought is handed over together. What is not taken is bounded: reading pauses until it is.
-Bytes that answer no request make the connection useless for the next one.
+What one read brought is handed over together: to who asks for it, or, while it pours, to a callback at once. What is
+not taken is bounded: reading pauses until it is. Bytes that answer no request make the connection useless for the next.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import cast
 
 import httptools
@@ -20,6 +20,8 @@ MAX_HEAD_BYTES = 64 * 1024
 MOST_RETRY_AFTER = 600.0
 HTTP_OK = 200
 BODILESS = frozenset({204, 304})
+
+Take = Callable[[bytes], Awaitable[None] | None]  # gives what has to be awaited before more, if anything
 
 
 class Lost(EngineFailed):
@@ -40,6 +42,9 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._due = self._looks_at = 0.0
         self._error: EngineFailed | None = None
+        self._take: Take | None = None  # while it pours
+        self._told: Awaitable[None] | None = None  # what has to be awaited before more is taken
+        self._patience = 0.0  # seconds of silence, while it pours
         self._reset()
         self.idle_since = 0.0
 
@@ -55,7 +60,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._complete = False
         self._kept = False
-        self._settled: Callable[[], None] | None = None
+        self._settled: Callable[[Connection], None] | None = None
 
     # What the client calls.
 
@@ -73,6 +78,10 @@ class Connection(asyncio.Protocol):
         return self._content_type.lower().startswith(b"text/event-stream")
 
     @property
+    def content_type(self) -> str:
+        return self._content_type.decode("latin-1")
+
+    @property
     def retry_after(self) -> float | None:
         """Seconds that the engine asked for, within reason."""
         return min(max(float(self._retry_after), 1.0), MOST_RETRY_AFTER) if self._retry_after.isdigit() else None
@@ -84,39 +93,85 @@ class Connection(asyncio.Protocol):
             self._transport.write(request)
 
     async def status(self, seconds: float) -> int:
+        """Once all headers are there, within that time, however slowly they drip."""
+        end = self._loop.time() + seconds
         while not self._status:
-            await self._wait(seconds)
+            await self._wait(end - self._loop.time())
         return self._status
 
     async def read(self, seconds: float) -> bytes:
         """What came since the last time, at least a byte of it; nothing at the end."""
         while not self._parts and not self._complete:
             await self._wait(seconds)
-        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts.clear()
-        self._unread = 0
-        if self._paused and self._transport is not None:
-            self._paused = False
-            self._transport.resume_reading()
+        data = self._taken()
+        self._resume()
         return data
 
-    def settle(self, seconds: float, settled: Callable[[], None]) -> None:
+    async def pour(self, take: Take, seconds: float) -> None:
+        """Give what comes to `take` as it comes, from the very callback that brought it.
+
+        Until the end of the answer, its failure or `halt`: what is left then, and what went wrong, is for `read`.
+        Silence may last so many seconds. What `take` gives is awaited here before it is called again.
+        """
+        self._take, self._patience = take, seconds
+        try:
+            while True:
+                if self._told is not None:
+                    await self._told
+                    self._told = None
+                    self._resume()
+                elif self._take is None or (self._complete and not self._parts):
+                    return
+                elif self._parts:
+                    self._told = take(self._taken())
+                else:
+                    await self._wait(self._patience)
+        except EngineFailed:
+            if self._error is None:
+                raise
+        finally:
+            told, self._take, self._told = self._told, None, None
+            if isinstance(told, Coroutine):
+                told.close()
+
+    def halt(self) -> None:
+        """Pour no more; what comes is kept for `read`."""
+        self._take = None
+        self._wake()
+
+    def hurry(self, seconds: float) -> None:
+        """While it pours: from now on silence may last only this long."""
+        self._patience, self._due = seconds, self._loop.time() + seconds
+        if self._timer is not None and self._due < self._looks_at:
+            self._look_later()
+
+    def settle(self, seconds: float, settled: "Callable[[Connection], None]") -> None:
         """All that was wanted has come; only the very end of the answer is still to be read, within that time."""
         if self._complete or not self.open:
-            settled()
+            settled(self)
             return
         self._settled = settled
         self._stop_timer()
         self._timer = self._loop.call_later(seconds, self.close)
-        if self._paused and self._transport is not None:
-            self._paused = False
-            self._transport.resume_reading()
+        self._resume()
 
     def close(self) -> None:
         """At once, whatever is under way: for engines that means cancel."""
         self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
+
+    def _taken(self) -> bytes:
+        parts = self._parts
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self._unread = 0
+        return data
+
+    def _resume(self) -> None:
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -185,6 +240,11 @@ class Connection(asyncio.Protocol):
             self._kept = False  # what came after the answer is nonsense, the answer is not
         if self._head_bytes > MAX_HEAD_BYTES and not self._status:
             self._fail(EngineFailed(f"{self._who} sent headers without an end."))
+        elif self._take is not None and self._told is None and self._parts:
+            self._due = self._loop.time() + self._patience
+            self._told = self._take(self._taken())
+            if self._told is None and not self._complete:
+                return  # nobody has to be woken up
         elif self._unread > MAX_UNREAD_BYTES and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -208,7 +268,7 @@ class Connection(asyncio.Protocol):
         if settled is not None:
             self._stop_timer()
             self._parts.clear()
-            settled()
+            settled(self)
 
     # What the parser calls.
 

@@ -47,6 +47,8 @@ class Header(Struct, frozen=True, kw_only=True):
     marks: dict[str, int]
     vocabulary: int
     longest: int  # bytes of the longest token: no text has fewer tokens than its bytes over this
+    pooling: int | None = None  # how a model that embeds makes one vector of those of its tokens
+    width: int | None = None  # numbers in a vector
 
 
 def read_header(path: Path) -> Header:
@@ -209,6 +211,9 @@ def _summary(walk: _Walk, pairs: dict[str, Any]) -> Header:
         marks={text: id for text, id in special[USER_DEFINED].items() if _looks_like_markup(text)},
         vocabulary=len(walk.strings.get(TOKENS, ())),
         longest=walk.longest,
+        pooling=_number(pairs, f"{architecture}.pooling_type"),
+        width=_number(pairs, f"{architecture}.embedding_length_out")
+        or _number(pairs, f"{architecture}.embedding_length"),
     )
 
 

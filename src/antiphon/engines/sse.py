@@ -1,11 +1,9 @@
 """Server-sent events out of bytes that arrive cut anywhere: the data of each, in order, up to `[DONE]`.
 
-What engines send is one `data: ` line for an event, and many of them are cut in one go. Everything else the format
-allows is read too, only slower. An event that calls itself `error` becomes an object with the one key
-"error", as other engines send it.
+What engines send is one `data: ` line for an event, so that is guessed first, for many of them in one go: whoever
+decodes them notices if it was wrong. Everything else the format allows is read too, only slower. An event that calls
+itself `error` becomes an object with the one key "error", as other engines send it.
 """
-
-from collections.abc import Iterable
 
 import msgspec
 
@@ -13,44 +11,68 @@ from antiphon.errors import EngineFailed
 
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 DONE = b"[DONE]"
+_LINE, _NEXT, _END = b"data: ", b"\n\ndata: ", b"\n\n"
+_LAST = _NEXT + DONE + _END
 _ERRORS = frozenset({b"event: error", b"event:error"})
 
 
 class EventSplitter:
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()  # of an event that is not whole
         self.done = False  # `[DONE]` has come: what follows it is nothing to anybody
 
     def feed(self, data: bytes) -> list[bytes]:
-        if self.done:
-            return []
-        if b"\r" in data:  # in line ends alone: JSON has it escaped
-            data = data.replace(b"\r", b"")
-        if self._rest:
-            data = self._rest + data
-        end = data.rfind(b"\n\n")
-        if end < 0:
-            self._keep(data)
-            return []
-        self._keep(data[end + 2 :])
-        if data.startswith(b"data: "):
-            events = data[6:end].split(b"\n\ndata: ")
-            if data.count(b"\n", 0, end) == 2 * len(events) - 2 and DONE not in events and b"" not in events:
-                return events
-        return self._events(data[:end].split(b"\n\n"))
+        return [] if self.done else self.split(self.cut(data))
 
     def finish(self) -> list[bytes]:
         """A last event without the empty line that should end it."""
-        return self.feed(b"\n\n")
+        return self.feed(_END)
 
-    def _keep(self, rest: bytes) -> None:
-        self._rest = rest
-        if len(rest) > MAX_EVENT_BYTES:
-            raise EngineFailed("The engine sent an event without an end.")
+    def cut(self, data: bytes) -> bytes:
+        """What is whole now, events and the empty lines after them, as it came. The rest is kept."""
+        if self._rest and not (data := self._joined(data)):
+            return b""
+        if data.endswith(_END):
+            return data
+        if b"\r" in data:  # in line ends alone: JSON has it escaped
+            data = data.replace(b"\r", b"")
+        end = data.rfind(_END) + 2
+        if end == 1:
+            self._keep(data)
+            return b""
+        self._keep(data[end:])
+        return data[:end]
 
-    def _events(self, blocks: Iterable[bytes]) -> list[bytes]:
+    def _joined(self, data: bytes) -> bytes:
+        """With the rest, if there is an end in it now; nothing if that has to wait."""
+        data = data.replace(b"\r", b"")
+        if _END not in data and not (data.startswith(b"\n") and self._rest.endswith(b"\n")):
+            self._keep(data)
+            return b""
+        joined = bytes(self._rest) + data
+        self._rest.clear()
+        return joined
+
+    def guess(self, whole: bytes) -> list[bytes]:
+        """The events, if each is one line of data. If not, there is one among them that cannot be decoded, or none."""
+        if not whole.startswith(_LINE):
+            return []
+        if whole.endswith(_LAST):
+            self.done = True
+            events = whole[len(_LINE) : -len(_LAST)].split(_NEXT)
+            return events if whole.count(b"\n") == 2 * len(events) + 2 else []
+        events = whole[len(_LINE) : -len(_END)].split(_NEXT)
+        return events if whole.count(b"\n") == 2 * len(events) else []  # JSON may be broken into lines, events not
+
+    def split(self, whole: bytes) -> list[bytes]:
+        """The events, whatever they look like."""
+        self.done = False
         events: list[bytes] = []
-        for block in blocks:
+        for block in whole.replace(b"\r", b"").split(_END):
+            if not block or (block.startswith(b":") and b"\n" not in block):
+                continue  # a sign of life, of which there may be many
+            if b"data" not in block and b"event" not in block:
+                continue  # nothing, or a comment
             data = _data(block)
             if data == DONE:
                 self.done = True
@@ -58,6 +80,11 @@ class EventSplitter:
             if data:
                 events.append(data)
         return events
+
+    def _keep(self, rest: bytes) -> None:
+        self._rest += rest
+        if len(self._rest) > MAX_EVENT_BYTES:
+            raise EngineFailed("The engine sent an event without an end.")
 
 
 def _data(block: bytes) -> bytes:

@@ -291,9 +291,9 @@ async def test_the_last_token_is_never_cached(engine: FakeEngine) -> None:
     assert counts[1].cached_tokens == counts[1].input_tokens - 1
 
 
-async def test_cache_keys_keep_caches_apart(engine: FakeEngine) -> None:
-    await ask(engine, work("the same question as before", cache_key="a"))
-    assert (await ask(engine, work("the same question as before", cache_key="b"))).counts.cached_tokens == 0
+async def test_salts_keep_caches_apart(engine: FakeEngine) -> None:
+    await ask(engine, work("the same question as before", salt="a"))
+    assert (await ask(engine, work("the same question as before", salt="b"))).counts.cached_tokens == 0
 
 
 async def test_prompt_and_answer_share_the_context() -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from antiphon.config import Config
 from antiphon.core.prompt import ChatPrompt, Chunk, Sampling, Work
-from antiphon.engines.base import Engine
+from antiphon.engines.base import Engine, Flow
 from antiphon.errors import AntiphonError
 from antiphon.transport.app import App
 from antiphon.wiring import build_app, build_engine
@@ -43,7 +43,7 @@ async def ask(engine: Engine, asked: Work | None = None) -> Said:
     try:
         async with asyncio.timeout(10), aclosing(engine.generate(asked or work())) as lists:
             async for chunks in lists:
-                assert chunks, "an empty list"
+                assert chunks or isinstance(chunks, Flow), "an empty list"
                 said.chunks += chunks
     except AntiphonError as error:
         said.error = error

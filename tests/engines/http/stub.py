@@ -1,5 +1,5 @@
-"""A stand-in for each server that Antiphon can have as an engine, over the fake engine: what it takes, what it calls
-things and how it streams is written here once more, from the servers' documentation, not from our table.
+"""A stand-in for each server that Antiphon can have as an engine, over the fake engine: what it takes (dialects.py),
+what it calls things and how it streams is written here once more, from the servers' documentation, not from our table.
 
 A field that the server would not know is a 400, so nothing can be sent in vain.
 """
@@ -10,112 +10,35 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from antiphon.core.prompt import (
-    CallPiece,
-    ChatPrompt,
-    Chunk,
-    Constraint,
-    Counts,
-    JsonObject,
-    JsonSchema,
-    Sampling,
-    Work,
-)
+from antiphon.core.prompt import CallPiece, Chunk, Counts, Sampling, Work
 from antiphon.engines.fake.engine import FakeEngine
+from tests.engines.http.dialects import DIALECTS as DIALECTS
+from tests.engines.http.dialects import Dialect
+from tests.engines.http.raw_stub import RawStub, constraint_of, prompt_of, refused, usage_of
 from tests.engines.upstream import STREAM, Reader, Writer, answer, event
 
 Json = dict[str, Any]
 encode = msgspec.json.encode
 
-EVERYONE = frozenset({
-    "model", "messages", "stream", "stream_options", "temperature", "top_p", "frequency_penalty", "presence_penalty",
-    "stop", "seed", "response_format", "tools", "tool_choice", "parallel_tool_calls", "logprobs", "top_logprobs", "n",
-    "reasoning_effort", "max_tokens", "max_completion_tokens",
-})  # fmt: skip
 OURS = {"no_stop_trim": "include_stop_str_in_output", "repeat_penalty": "repetition_penalty"}
 
 
-class Dialect(Struct, frozen=True, kw_only=True):
-    name: str
-    port: str = "/v1"
-    takes: frozenset[str]
-    thought: str = "reasoning_content"
-    asides: dict[str, Json] = {}  # path → what a GET or POST of it is answered
-    card: Json = {}
-    counting: str = ""
-    tells_cached: bool = True
-    whole_calls: bool = False
-    keeps_stop: bool = False
-
-
-BEYOND = frozenset(
-    {"top_k", "min_p", "repetition_penalty", "ignore_eos", "skip_special_tokens", "chat_template_kwargs"}
-)
-DIALECTS = {
-    dialect.name: dialect
-    for dialect in (
-        Dialect(
-            name="vllm",
-            takes=EVERYONE
-            | BEYOND
-            | {"include_stop_str_in_output", "cache_salt", "priority", "use_beam_search", "length_penalty"},
-            thought="reasoning",
-            asides={"/version": {"version": "0.32.0"}},
-            card={"max_model_len": 32768, "owned_by": "vllm", "root": "m", "parent": None, "permission": []},
-            counting="/tokenize",
-        ),
-        Dialect(
-            name="sglang",
-            takes=EVERYONE | BEYOND | {"no_stop_trim", "cache_salt", "priority"},
-            asides={"/server_info": {"version": "0.5.9", "model_path": "m"}},
-            card={"max_model_len": 32768, "owned_by": "sglang"},
-        ),
-        Dialect(
-            name="ovms",
-            port="/v3",
-            takes=(EVERYONE | BEYOND | {
-                "include_stop_str_in_output", "best_of", "length_penalty", "num_assistant_tokens",
-                "assistant_confidence_threshold", "max_ngram_size",
-            }) - {"logprobs", "top_logprobs", "parallel_tool_calls", "reasoning_effort"},
-            asides={"/v2": {"name": "OpenVINO Model Server", "version": "2026.3"}},
-            tells_cached=False,
-            keeps_stop=True,
-        ),
-        Dialect(
-            name="llamacpp-server",
-            takes=(EVERYONE | BEYOND | {"repeat_penalty", "return_progress"})
-            - {"repetition_penalty", "skip_special_tokens"},
-            asides={"/props": {"total_slots": 2, "build_info": "b9000-abc", "modalities": {"vision": False}}},
-            card={"meta": {"n_ctx": 32768, "n_ctx_train": 131072}, "owned_by": "llamacpp"},
-            counting="/v1/chat/completions/input_tokens",
-        ),
-        Dialect(
-            name="ollama",
-            takes=EVERYONE - {"n", "tool_choice", "parallel_tool_calls", "max_completion_tokens"},
-            thought="reasoning",
-            asides={
-                "/api/version": {"version": "0.40.12"},
-                "/api/show": {"capabilities": ["completion", "tools", "vision", "thinking"], "details": {}},
-            },
-            tells_cached=False,
-            whole_calls=True,
-        ),
-        Dialect(name="openai", takes=(EVERYONE | {"prompt_cache_key"}) - {"max_tokens"}),
-    )
-}  # fmt: skip
-
-
 class Stub:
-    """`seen` are the bodies of the chats that were asked for, `heads` the head of every request."""
+    """`seen` are the bodies of the chats that were asked for, `completed` of raw prompts, `heads` the head of every
+    request. What only asks what the server is, is not among them."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.engine = FakeEngine()
+        self.raw = RawStub(dialect)
         self.seen: list[Json] = []
         self.heads: list[str] = []
         self.url = ""
+
+    @property
+    def completed(self) -> list[Json]:
+        return self.raw.seen
 
     async def serve(self, reader: Reader, writer: Writer) -> None:
         while True:
@@ -132,19 +55,28 @@ class Stub:
             writer.write(answer(encode({"object": "list", "data": [card]})))
         elif path in dialect.asides:
             writer.write(answer(encode(dialect.asides[path])))
-        elif path == dialect.counting:
-            tokens = await self.engine.count("m", prompt_of(msgspec.json.decode(body)))
-            writer.write(answer(encode({"count": tokens} if dialect.name == "vllm" else {"input_tokens": tokens})))
-        elif path == f"{dialect.port}/chat/completions":
-            await self._chat(msgspec.json.decode(body), writer)
+        elif path in self.raw.paths or path in (dialect.counting, f"{dialect.port}/chat/completions"):
+            await self._do(path, msgspec.json.decode(body), writer)
         else:
             writer.write(answer(b'{"detail":"Not Found"}', "404 Not Found"))
 
+    async def _do(self, path: str, body: Json, writer: Writer) -> None:
+        if path == self.dialect.counting and "messages" in body and path != self.dialect.tokenizing:
+            writer.write(answer(encode({"input_tokens": await self.engine.count("m", prompt_of(body))})))
+        elif path.endswith("/chat/completions"):
+            await self._chat(body, writer)
+        else:
+            await self.raw.answer(path, body, writer)
+
     async def _chat(self, body: Json, writer: Writer) -> None:
+        if "messages" not in body or "chat_template" in body:
+            flags = "--enable-auto-tool-choice and --tool-call-parser"
+            words = "No templates are taken." if self.dialect.parses_tools else f"auto requires {flags} to be set"
+            writer.write(refused(words))
+            return
         self.seen.append(body)
         if unknown := body.keys() - self.dialect.takes:
-            refusal = {"error": {"message": f"unknown fields: {sorted(unknown)}", "code": 400}}
-            writer.write(answer(encode(refusal), "400 Bad Request"))
+            writer.write(refused(f"unknown fields: {sorted(unknown)}"))
             return
         work = work_of(body, self.dialect)
         if not body["stream"]:
@@ -202,15 +134,6 @@ async def tcp(serve: Callable[[Reader, Writer], Awaitable[None]], port: int = 0,
             await asyncio.wait(list(tasks), timeout=2)
 
 
-def prompt_of(body: Json) -> ChatPrompt:
-    return ChatPrompt(
-        messages=tuple(body["messages"]),
-        tools=tuple(body.get("tools", ())),
-        tool_choice=body.get("tool_choice", "auto"),
-        template_kwargs=body.get("chat_template_kwargs", {}),
-    )
-
-
 def work_of(body: Json, dialect: Dialect) -> Work:
     given = {OURS.get(name, name): value for name, value in body.items()}
     plain = {name: given[name] for name in Sampling.__struct_fields__ if name in given and name != "n"}
@@ -223,15 +146,9 @@ def work_of(body: Json, dialect: Dialect) -> Work:
         model=body["model"],
         prompt=prompt_of(body),
         sampling=Sampling(**plain),
-        constraint=_constraint(body.get("response_format")),
+        constraint=constraint_of(body),
         effort=body.get("reasoning_effort"),
     )
-
-
-def _constraint(form: Json | None) -> Constraint | None:
-    if form is None:
-        return None
-    return JsonObject() if form["type"] == "json_object" else JsonSchema(form["json_schema"]["schema"])
 
 
 def told(chunk: Chunk, dialect: Dialect) -> list[Json]:
@@ -275,17 +192,6 @@ def delta_of(chunk: Chunk, dialect: Dialect) -> Json:
             function["name"] = call.name
         delta.setdefault("tool_calls", []).append({"index": call.index, **started, "function": function})
     return delta
-
-
-def usage_of(counts: Counts, dialect: Dialect) -> Json:
-    usage: Json = {
-        "prompt_tokens": counts.input_tokens,
-        "completion_tokens": counts.output_tokens,
-        "total_tokens": counts.input_tokens + counts.output_tokens,
-    }
-    if dialect.tells_cached:
-        usage["prompt_tokens_details"] = {"cached_tokens": counts.cached_tokens}
-    return usage
 
 
 def whole(chunks: list[Chunk], dialect: Dialect, answers: int) -> Json:

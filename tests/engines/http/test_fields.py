@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.prompt import JsonObject
+from antiphon.core.prompt import Grammar, JsonObject, StructuralTag
 from antiphon.engines.http.fields import NAMES, TABLE
 from antiphon.engines.registry import ENGINES
 from tests.engines.http.asking import ask, opened, post, server, work
@@ -24,7 +24,11 @@ WIRE_FORMAT = {"type": "json_schema", "json_schema": {"name": "thing", "schema":
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": None}
 WIRE_TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
 NAMED = {"type": "function", "function": {"name": "add"}}
-IMAGE = "data:image/png;base64,iVBORw0KGgo="
+TAG = {"type": "structural_tag", "format": {"type": "any_text"}}
+IMAGE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mNoIAAYRhWMKhhVMFIVAABCAAAfN5c2"
+    "AAAAAABJRU5ErkJggg=="
+)
 SEES = [{"role": "user", "content": [{"type": "input_image", "image_url": IMAGE, "detail": "low"}]}]
 
 
@@ -112,10 +116,11 @@ ASKED: dict[str, tuple[Json, dict[str, Json | None]]] = {
         {"chat_template_kwargs": {"tone": "dry"}},
         but({"chat_template_kwargs": {"tone": "dry"}}, ollama=REFUSED, openai=REFUSED),
     ),
-    "prompt_cache_key": (
-        {"prompt_cache_key": "k"},
-        but({}, vllm={"cache_salt": "k"}, sglang={"cache_salt": "k"}, openai={"prompt_cache_key": "k"}),
+    "structural_tag": (
+        {"text": {"format": {"type": "structural_tag", "format": {"type": "any_text"}}}},
+        only("vllm", "sglang", wire={"response_format": TAG}) | {"ovms": {"response_format": {"type": "any_text"}}},
     ),
+    "prompt_cache_key": ({"prompt_cache_key": "k"}, but({}, openai={"prompt_cache_key": "k"})),
     "tools": ({"tools": [TOOL]}, same(tools=WIRE_TOOLS)),
     "tool_choice": (
         {"tools": [TOOL], "tool_choice": {"type": "function", "name": "add"}},
@@ -135,6 +140,38 @@ ASKED: dict[str, tuple[Json, dict[str, Json | None]]] = {
 WORK: dict[str, tuple[Json, dict[str, Json | None]]] = {
     "n": ({"n": 2}, but({"n": 2}, ollama=REFUSED)),
     "priority": ({"priority": 3}, only("vllm", "sglang", wire={"priority": 3})),
+    "grammar.regex": (
+        {"constraint": Grammar("regex", "[ab]")},
+        only("vllm", wire={"structured_outputs": {"regex": "[ab]"}})
+        | {"sglang": {"regex": "[ab]"}, "ovms": {"response_format": {"type": "regex", "pattern": "[ab]"}}},
+    ),
+    "grammar.gbnf": (
+        {"constraint": Grammar("gbnf", "root ::= [ab]")},
+        {
+            **only("vllm", wire={"structured_outputs": {"grammar": "root ::= [ab]"}}),
+            "sglang": {"ebnf": "root ::= [ab]"},
+            "ovms": {"response_format": {"type": "grammar", "grammar": "root ::= [ab]"}},
+            "llamacpp-server": {"grammar": "root ::= [ab]"},
+        },
+    ),
+    "grammar.lark": (
+        {"constraint": Grammar("lark", 'start: "a"')},
+        only("vllm", wire={"structured_outputs": {"grammar": 'start: "a"'}}),
+    ),
+    "logit_bias": (
+        {"logit_bias": {"7": -1.5}},
+        only("vllm", "sglang", "openai", wire={"logit_bias": {"7": -1.5}})
+        | {"llamacpp-server": {"logit_bias": [[7, -1.5]]}},
+    ),
+    "min_tokens": ({"min_tokens": 2}, only("vllm", "sglang", wire={"min_tokens": 2})),
+    "stop_token_ids": ({"stop_token_ids": (2, 3)}, only("vllm", "sglang", wire={"stop_token_ids": [2, 3]})),
+    "prompt_logprobs": ({"prompt_logprobs": 1}, only("vllm", wire={"prompt_logprobs": 1})),
+    "return_token_ids": ({"return_token_ids": True}, only("vllm", wire={"return_token_ids": True})),
+    "kv_transfer_params": (
+        {"kv_transfer_params": {"do_remote_decode": True}},
+        only("vllm", wire={"kv_transfer_params": {"do_remote_decode": True}}),
+    ),
+    "cache_salt": ({"salt": "s"}, but({}, vllm={"cache_salt": "s"}, sglang={"cache_salt": "s"})),
 }
 
 
@@ -158,8 +195,8 @@ async def test_a_field_is_on_the_wire_or_a_400_names_it(field: str, engine: str)
         if wire is REFUSED:
             assert answer.status == 400
             assert answer.error["code"] == "unsupported_parameter"
-            assert field in (answer.error["param"], "input_image")
-            assert field in answer.error["message"]
+            assert field in (answer.error["param"], "input_image", "structural_tag")
+            assert field in answer.error["message"] or field == "structural_tag"
             assert field == "input_image" or f"on the {engine} engine" in answer.error["message"]
             assert not stub.seen
             return
@@ -194,7 +231,8 @@ async def test_an_image_is_sent_as_data_and_never_as_another_url() -> None:
         assert part == {"type": "image_url", "image_url": {"url": IMAGE, "detail": "low"}}
         url = [{"role": "user", "content": [{"type": "input_image", "image_url": "http://169.254.169.254/"}]}]
         answer = await post(app, input=url)
-        assert (answer.status, answer.error["param"]) == (400, "input")
+        assert answer.status == 400
+        assert answer.error["param"].startswith("input")
         assert len(stub.seen) == 1
 
 
@@ -211,6 +249,23 @@ async def test_thoughts_of_the_turn_under_way_are_sent_back_under_the_engines_na
         (called,) = [message for message in stub.seen[0]["messages"] if message["role"] == "assistant"]
         thoughts = {name: value for name, value in called.items() if name.startswith("reasoning")}
         assert thoughts == {"ollama": {"reasoning": "Hm."}, "openai": {}}.get(engine, {"reasoning_content": "Hm."})
+
+
+async def test_a_key_for_the_cache_is_mixed_with_the_tenants_salt() -> None:
+    async with standing_in("openai") as stub, opened(stub.url) as engine:
+        for salt in ("one", "two", "two"):
+            await ask(engine, work(cache_key="k", salt=salt))
+        keys = [body["prompt_cache_key"] for body in stub.seen]
+        assert len({"k", *keys}) == 3
+        assert keys[1] == keys[2]
+
+
+async def test_an_older_structural_tag_is_refused_by_who_knows_the_new_ones_only() -> None:
+    async with standing_in("ovms") as stub, opened(stub.url) as engine:
+        said = await ask(engine, work(constraint=StructuralTag({"structures": [], "triggers": ["<f"]})))
+        assert said.error is not None
+        assert (said.error.status, said.error.param) == (400, "text.format")
+        assert not stub.seen
 
 
 async def test_an_object_is_asked_for_by_a_schema_where_there_is_no_other_way() -> None:

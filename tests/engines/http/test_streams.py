@@ -4,7 +4,6 @@ never a hang, a crash or an answer that only seems to have ended.
 
 import asyncio
 import random
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -15,8 +14,9 @@ from hypothesis import strategies as st
 from antiphon.core.prompt import Chunk
 from antiphon.engines.http.vllm import Vllm
 from antiphon.engines.sse import MAX_EVENT_BYTES
-from antiphon.errors import AntiphonError, Busy, ContextTooLong, EngineFailed, Unavailable
+from antiphon.errors import AntiphonError, BadRequest, Busy, ContextTooLong, EngineFailed, Unavailable
 from tests.engines.http.asking import Said, ask, work
+from tests.engines.http.mutations import cut, mutated
 from tests.engines.http.tape import BARE, HEAD, chunked, playing
 from tests.engines.http.wires import VLLM, WIRES, Wire
 
@@ -46,11 +46,6 @@ def shape(said: Said) -> tuple[object, ...]:
 
 async def heard(wire: Wire, *pieces: bytes, **how: Any) -> Said:
     return await ask(playing(wire.kind, *pieces, **how), work(**wire.asked))
-
-
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    edges = [0, *sorted({place % (len(data) + 1) for place in places}), len(data)]
-    return [data[begin:end] for begin, end in pairwise(edges) if begin < end]
 
 
 @pytest.mark.parametrize("name", WIRES)
@@ -85,7 +80,7 @@ async def test_a_stream_says_what_an_answer_at_once_says(name: str) -> None:
     body = msgspec.json.encode({"choices": [choice], "usage": usage})
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     engine = playing(wire.kind, head + body)
-    engine._at_once = lambda sampling: True  # type: ignore[method-assign]  # so that the same work is asked for at once
+    engine._at_once = lambda work: True  # type: ignore[method-assign]  # so that the same work is asked for at once
     assert shape(await ask(engine, work(**wire.asked))) == shape(await heard(wire, HEAD, chunked(wire.body), END))
 
 
@@ -99,27 +94,6 @@ async def test_where_the_bytes_are_cut_makes_no_difference(name: str, places: li
     chunks = b"".join(chunked(piece) for piece in cut(body, data.draw(st.lists(st.integers(0, 5000), max_size=6))))
     whole = BARE + body if data.draw(st.booleans(), "without a length") else HEAD + chunks + END
     assert shape(await heard(wire, *cut(whole, places))) == shape(await heard(wire, HEAD, chunked(wire.body), END))
-
-
-def mutated(data: bytes, chance: random.Random) -> bytes:
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(data) + 1)
-        size = chance.choice((1, 1, 2, 5, 40, 400))
-        match chance.randrange(6):
-            case 0:
-                data = data[:at] + data[at + size :]
-            case 1:
-                data = data[:at] + data[at : at + size] * 2 + data[at + size :]
-            case 2:
-                data = data[:at] + chance.randbytes(size) + data[at + size :]
-            case 3:
-                data = data[:at] + chance.randbytes(min(size, 5)) + data[at:]
-            case 4:
-                data = data[:at]
-            case _:
-                bit = bytes(one ^ (1 << chance.randrange(8)) for one in data[at : at + 1])
-                data = data[:at] + bit + data[at + 1 :]
-    return data
 
 
 @pytest.mark.shows("C.28")
@@ -199,6 +173,7 @@ HOSTILE: dict[str, tuple[bytes, type[AntiphonError] | None]] = {
     "too long": (said(b'{"error":{"message":"the context length is 8","code":400}}'), ContextTooLong),
     "too much": (said(b'{"error":{"message":"slow down","code":429}}'), Busy),
     "gone": (said(b'{"error":{"message":"loading","code":503}}'), Unavailable),
+    "not for it": (said(b'{"error":{"message":"Token id 9 is out of vocabulary","code":400}}'), BadRequest),
 }  # fmt: skip
 
 

@@ -42,7 +42,7 @@ async def test_an_engine_is_asked_what_it_is_and_has(name: str) -> None:
         assert able.version == {**version, "ollama": "0.40.12", "openai": None}[name]
         assert able.context == (32768 if name in ("vllm", "sglang", "llamacpp-server") else None)
         assert able.slots == (2 if name == "llamacpp-server" else None)
-        assert able.counts is (name in ("vllm", "llamacpp-server"))
+        assert able.counts is (name in ("vllm", "sglang", "llamacpp-server"))
         assert able.prompt == "chat"
 
 
@@ -242,8 +242,9 @@ async def test_a_path_in_the_url_stands_before_those_of_the_engine() -> None:
             await ask(engine)
         async with opened(f"openai://127.0.0.1:{port}") as engine:
             await ask(engine)
-    assert set(paths) == {
+    assert set(paths) >= {
         *("/team/v1/models", "/team/version", "/team/tokenize", "/team/v1/chat/completions"),
         *("/v3/models", "/v2", "/v3/chat/completions"),
         *("/api/v4/models", "/api/v4/chat/completions", "/v1/models", "/v1/chat/completions"),
     }
+    assert {path.split("/")[1] for path in paths} == {"team", "v3", "v2", "api", "v1"}

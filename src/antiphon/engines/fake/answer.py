@@ -6,9 +6,9 @@ them it repeats what it heard. Nothing here is random, so whatever only shapes c
 
 from functools import lru_cache
 
-from msgspec import Struct
+from msgspec import Struct, json
 
-from antiphon.core.prompt import CallPiece, Chunk, Finish, JsonSchema, Sampling, Work
+from antiphon.core.prompt import CallPiece, Chunk, Finish, Grammar, JsonSchema, Sampling, Work
 from antiphon.engines.fake.reading import Reading, Tool
 from antiphon.engines.fake.smallest import smallest
 from antiphon.engines.fake.tokens import END, ids_of, load, logprob, pieces, tokens_in
@@ -39,6 +39,7 @@ class Spoken(Struct, frozen=True, kw_only=True):
     chunks: list[Chunk]
     finish: Finish
     reasoning: int = 0
+    stop_reason: int | str | None = None  # the client's own word for the end that was found
 
 
 def answer(work: Work, reading: Reading, tokens: int | None) -> Answer:
@@ -47,6 +48,8 @@ def answer(work: Work, reading: Reading, tokens: int | None) -> Answer:
         return Answer(thought=thought, call=reading.tools[0])
     if isinstance(work.constraint, JsonSchema):
         return Answer(thought=thought, text=smallest(work.constraint.schema, "text.format.schema"))
+    if isinstance(work.constraint, Grammar):
+        return Answer(thought=thought, text=_sentence(work.constraint))
     if work.constraint is not None:
         return Answer(thought=thought, text="{}")
     if reading.tools and not reading.outputs:
@@ -54,6 +57,12 @@ def answer(work: Work, reading: Reading, tokens: int | None) -> Answer:
     if tokens is not None:
         return Answer(thought=thought, text=load(tokens)[: tokens * reading.width], free=True, load=True)
     return Answer(thought=thought, text=_words(reading), free=True)
+
+
+def _sentence(grammar: Grammar) -> str:
+    """The shortest that a regular expression matches; it does not honour other grammars."""
+    pattern = f"^(?:{grammar.definition})$"
+    return str(json.decode(smallest({"type": "string", "pattern": pattern}, "text.format")))
 
 
 def _words(reading: Reading) -> str:
@@ -75,14 +84,15 @@ def speak(said: Answer, work: Work, reading: Reading, *, raw: bool, room: int | 
     """`raw` is the text and token level; `room` is what the context has left."""
     sampling = work.sampling
     limit = _least(sampling.max_tokens, room)
-    text = _stopped(said.text, sampling)
-    if sampling.ignore_eos and said.free:
+    text, reason = _stopped(_long_enough(said, sampling, reading.width), sampling, reading.width)
+    if sampling.ignore_eos and said.free and reason is None:
         text = _endless(text, reading.width, _PLENTY if limit is None else limit)
     chunks = _raw(said, text, sampling, reading.width) if raw else _chat(said, text, sampling)
     thoughts = tokens_in(len(_in_tags(said.thought)) if raw else len(said.thought), reading.width)
     if limit is not None and len(chunks) > limit:
         return Spoken(chunks=chunks[:limit], finish="length", reasoning=min(thoughts, limit))
-    return Spoken(chunks=chunks, finish="stop" if said.call is None else "tool_calls", reasoning=thoughts)
+    finish: Finish = "stop" if said.call is None else "tool_calls"
+    return Spoken(chunks=chunks, finish=finish, reasoning=thoughts, stop_reason=reason)
 
 
 def _least(one: int | None, other: int | None) -> int | None:
@@ -91,15 +101,32 @@ def _least(one: int | None, other: int | None) -> int | None:
     return min(one, other)
 
 
-def _stopped(text: str, sampling: Sampling) -> str:
-    """Up to the stop sequence that ends first; of two that end together the longer one."""
-    if not sampling.stop:
-        return text
-    ends = [(at + len(stop), -len(stop)) for stop in sampling.stop if stop and (at := text.find(stop)) >= 0]
+def _long_enough(said: Answer, sampling: Sampling, width: int) -> str:
+    """With as many more words as `min_tokens` wants."""
+    missing = (sampling.min_tokens or 0) - tokens_in(len(said.text), width)
+    return said.text + load(missing)[: missing * width] if said.free and missing > 0 else said.text
+
+
+def _stopped(text: str, sampling: Sampling, width: int) -> tuple[str, int | str | None]:
+    """Up to the stop sequence or token that ends first, and which that is; of two that end together the longer one."""
+    if not (sampling.stop or sampling.stop_token_ids):
+        return text, None
+    least = (sampling.min_tokens or 0) * width
+    ends = [
+        (at + len(stop), -len(stop), stop) for stop in sampling.stop if stop and (at := text.find(stop, least)) >= 0
+    ]
+    ends += [(at + 1, -1, text[at]) for at in [_stop_token(text, sampling, least)] if at >= 0]
     if not ends:
-        return text
-    end, length = min(ends)
-    return text[:end] if sampling.include_stop_str_in_output else text[: end + length]
+        return text, None
+    end, length, stop = min(ends)
+    reason: int | str = stop if stop in sampling.stop else ids_of(stop)[0]
+    return text[:end] if sampling.include_stop_str_in_output else text[: end + length], reason
+
+
+def _stop_token(text: str, sampling: Sampling, least: int) -> int:
+    """Where the first of those tokens is; -1: nowhere. A token with a number is a character."""
+    stops = {token for token in sampling.stop_token_ids if token >= 0}
+    return next((at for at in range(least, len(text)) if ids_of(text[at])[0] in stops), -1) if stops else -1
 
 
 def _endless(text: str, width: int, limit: int) -> str:

@@ -14,28 +14,35 @@ from pathlib import Path
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core.deltas import Delta
-from antiphon.core.prompt import Chunk, Counts, Finish, Prompt, Work
-from antiphon.engines.base import Capabilities, GeneratesOnly, Model
+from antiphon.core.prompt import Chunk, Counts, Extras, Finish, Prompt, TextPrompt, TokenPrompt, Work
+from antiphon.engines.base import Capabilities, Model
+from antiphon.engines.base import Level as Prompts
 from antiphon.engines.fake.answer import Spoken, answer, speak
 from antiphon.engines.fake.cache import PrefixCache
+from antiphon.engines.fake.deeds import FakeDeeds, does
 from antiphon.engines.fake.play import Play, Spontaneous, Written
 from antiphon.engines.fake.reading import Reading, read
 from antiphon.engines.fake.reply import Action, Automatic, Fault, Gate, Reply, burst
 from antiphon.engines.fake.script import Script, load_script
-from antiphon.engines.fake.tokens import TEMPLATE, Level
+from antiphon.engines.fake.tokens import TEMPLATE, Level, encode
 from antiphon.errors import ContextTooLong, StartupError
 
 _VACUOUS = {
     # They shape chance, and nothing here is left to chance.
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "seed",
+    "logit_bias",
 }  # fmt: skip
 _EVERYWHERE = _VACUOUS | {
     "max_output_tokens", "stop", "include_stop_str_in_output", "ignore_eos", "logprobs", "top_logprobs",
-    "text.format", "reasoning.effort", "chat_template_kwargs",
+    "text.format", "reasoning.effort", "chat_template_kwargs", "min_tokens", "grammar.regex", "dimensions",
+    "truncate_prompt_tokens",
 }  # fmt: skip
 _CHAT = {
     "tools", "tool_choice", "parallel_tool_calls", "input_image", "input_file", "input_audio", "developer",
 }  # fmt: skip
+_BY_NUMBER = {"stop_token_ids", "return_token_ids"}  # where tokens have one
+_LACKS = {"prompt_logprobs": "The fake engine makes none for a prompt."}
+_KINDS: frozenset[Prompts] = frozenset({"chat", "text", "tokens"})
 _SEEN = 4  # works, each of which holds a whole prompt
 
 
@@ -51,13 +58,14 @@ class FakeSettings(Struct, frozen=True, kw_only=True):
     at_once: int | None = None  # answers; not called slots, which is a setting of the embedded engine
 
 
-class FakeEngine(GeneratesOnly):
+class FakeEngine(FakeDeeds):
     """`running` is the work in flight, `seen` what came last, `cancelled` how many were closed before their end."""
 
     name = "fake"
 
     def __init__(self, settings: FakeSettings | None = None) -> None:
         self.settings = settings or FakeSettings()
+        self.level, self.context = self.settings.level, self.settings.context
         self.running = 0
         self.cancelled = 0
         self.seen: deque[Work] = deque(maxlen=_SEEN)
@@ -110,16 +118,25 @@ class FakeEngine(GeneratesOnly):
                     yield chunks
             ended = True
             if last := play.last():
-                yield [last]
+                yield [self._with_prompt(last, work)]
         except (GeneratorExit, asyncio.CancelledError):
             self.cancelled += not ended
             raise
         finally:
             self.running -= 1
 
+    def _with_prompt(self, last: Chunk, work: Work) -> Chunk:
+        """And the numbers of the prompt's tokens, for who wants them."""
+        if work.sampling.return_token_ids and isinstance(work.prompt, TextPrompt | TokenPrompt):
+            prompt = work.prompt
+            tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encode(prompt.segments)
+            last.extras = last.extras or Extras()
+            last.extras.prompt_token_ids = list(tokens)
+        return last
+
     def _play(self, work: Work) -> Play:
         reading = read(work.prompt, self.settings.level)
-        cached = self._cache.match(reading.text, work.cache_key) // reading.width
+        cached = self._cache.match(reading.text, work.salt) // reading.width
         # As everywhere, the last token is computed anew.
         heard = Counts(input_tokens=reading.tokens, cached_tokens=max(0, min(cached, reading.tokens - 1)))
         reply = self._written.popleft() if self._written else self._script.match(self.requests, work, reading)
@@ -184,12 +201,17 @@ class FakeEngine(GeneratesOnly):
 
 
 def _able(settings: FakeSettings) -> Capabilities:
-    chat = settings.level == "chat"
+    level = settings.level
+    own = {"chat": _CHAT, "text": {"skip_special_tokens"}, "tokens": {"skip_special_tokens"} | _BY_NUMBER}[level]
+    kinds = _KINDS if level == "chat" else _KINDS - {"chat"}
     return Capabilities(
-        prompt=settings.level,
-        honours=frozenset(_EVERYWHERE | (_CHAT if chat else {"skip_special_tokens"})),
+        prompt=level,
+        takes=kinds - {level},
+        does=does(level),
+        honours=frozenset(_EVERYWHERE | own),
+        lacks=_LACKS,
         context=settings.context,
         slots=settings.at_once,
         counts=True,
-        template=None if chat else TEMPLATE,
+        template=None if level == "chat" else TEMPLATE,
     )

@@ -11,7 +11,7 @@ from itertools import islice
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.core.prompt import Chunk, Counts
+from antiphon.core.prompt import Chunk, Counts, Extras
 from antiphon.engines.fake.answer import Spoken
 from antiphon.engines.fake.reply import Action, Automatic, Pause, Reply, tokens_of
 from antiphon.engines.fake.tokens import Level, ids_of
@@ -59,7 +59,10 @@ class Spontaneous:
     def last(self) -> Chunk:
         spoken = self._spoken
         counts = replace(self._heard, output_tokens=len(spoken.chunks), reasoning_tokens=spoken.reasoning)
-        return Chunk(finish=spoken.finish, counts=counts)
+        last = Chunk(finish=spoken.finish, counts=counts)
+        if spoken.stop_reason is not None:
+            last.extras = Extras(stop_reason=spoken.stop_reason)
+        return last
 
 
 class Written:

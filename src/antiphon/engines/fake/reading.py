@@ -8,11 +8,15 @@ from collections.abc import Iterable
 from typing import Any, Literal, assert_never
 
 from msgspec import Struct, json
+from msgspec.structs import replace
 
+from antiphon.core.data_urls import Unreadable, read_data_url
+from antiphon.core.pictures import look
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.fake.tokens import END, START, THINK, WIDTH, Level, decode, encode, marked, tokens_in
 
 Mode = Literal["none", "auto", "required"]
+_LARGEST = 64 * 1024 * 1024  # bytes of a picture
 _NO_PARAMETERS: Json = {"type": "object"}
 _FREE_INPUT: Json = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
@@ -33,6 +37,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
     must_call: bool = False
     thinks: bool | None = None  # what the template's enable_thinking said
+    templated: bool = True  # it has marks of a template
 
 
 def read(prompt: Prompt, level: Level) -> Reading:
@@ -42,13 +47,20 @@ def read(prompt: Prompt, level: Level) -> Reading:
         case ChatPrompt():
             return _read_chat(prompt)
         case TextPrompt(segments):
-            return _read_marks("".join([segment.text for segment in segments]), marked(segments), WIDTH)
+            text = "".join([segment.text for segment in segments])
+            return _plain(_read_marks(text, marked(segments), WIDTH), all(segment.control for segment in segments))
         case TokenPrompt(tokens):
             segments = tuple(decode(tokens))
             # One character for each token, so that they can be counted.
-            return _read_marks("".join(["\0" if each.control else each.text for each in segments]), segments, 1)
+            text = "".join(["\0" if each.control else each.text for each in segments])
+            return _plain(_read_marks(text, segments, 1), not any(each.control for each in segments))
         case _:
             assert_never(prompt)
+
+
+def _plain(reading: Reading, raw: bool) -> Reading:
+    """A prompt that no template made is what was said, as a whole."""
+    return replace(reading, said=reading.text) if raw and not reading.templated else reading
 
 
 def _read_chat(prompt: ChatPrompt) -> Reading:
@@ -85,7 +97,7 @@ def _said(message: Json) -> str:
 def _part(part: Json) -> str:
     match part.get("type"):
         case "image_url" | "input_image":
-            return "[image]"
+            return _seen(part.get("image_url"))
         case "file" | "input_file":
             name = (part.get("file") or part).get("filename")
             return f"[file {name}]" if name else "[file]"
@@ -95,16 +107,28 @@ def _part(part: Json) -> str:
             return str(part.get("text") or part.get("refusal") or "")
 
 
+def _seen(image: Any) -> str:
+    """It sees what kind of picture it is and how large."""
+    url = image.get("url") if isinstance(image, dict) else image
+    try:
+        picture = look(read_data_url(str(url), _LARGEST).body)
+    except Unreadable:
+        return "[image]"
+    return f"[image {picture.media_type.removeprefix('image/')} {picture.width}x{picture.height}]"
+
+
 def _read_marks(text: str, segments: Iterable[Segment], width: int) -> Reading:
     turns: list[tuple[str, str]] = []
     body: list[str] = []
     thinks = None
+    templated = False
     for segment in segments:
         if not segment.control:
             body.append(segment.text)
         elif segment.text == THINK:
-            thinks = True
+            thinks = templated = True
         else:
+            templated = True
             if segment.text == END:
                 role, _, said = "".join(body).partition("\n")
                 turns.append((role, said))
@@ -116,6 +140,7 @@ def _read_marks(text: str, segments: Iterable[Segment], width: int) -> Reading:
         said=_last_said(turns),
         outputs=_outputs(turns),
         thinks=thinks,
+        templated=templated,
     )
 
 

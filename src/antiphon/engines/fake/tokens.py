@@ -12,6 +12,7 @@ from typing import Literal
 from zlib import crc32
 
 from antiphon.core.prompt import Segment, Template
+from antiphon.errors import InvalidValue
 from antiphon.protocol.response import Logprob, TopLogprob
 
 Level = Literal["chat", "text", "tokens"]
@@ -80,8 +81,8 @@ def ids_of(text: str) -> list[int]:
     return [ord(character) + _OFFSET for character in text]
 
 
-def decode(tokens: Sequence[int]) -> Iterator[Segment]:
-    """The inverse of `encode`, as `marked` segments."""
+def decode(tokens: Sequence[int], param: str = "input") -> Iterator[Segment]:
+    """The inverse of `encode`, as `marked` segments. `param` is the field that is wrong if there is none."""
     run: list[str] = []
     for token in tokens:
         if token in _NAMES:
@@ -89,8 +90,16 @@ def decode(tokens: Sequence[int]) -> Iterator[Segment]:
             yield Segment(_NAMES[token], control=True)
             run = []
         else:
-            run.append(chr(token - _OFFSET))
+            run.append(_character(token, param))
     yield from [Segment("".join(run), control=False)] if run else []
+
+
+def _character(token: int, param: str) -> str:
+    """Of a token that is no mark. Half of a surrogate pair is no character."""
+    code = token - _OFFSET
+    if not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise InvalidValue(f"{token} is no token of this model.", param=param)
+    return chr(code)
 
 
 def logprob(piece: str, alternatives: int) -> Logprob:

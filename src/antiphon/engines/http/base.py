@@ -1,4 +1,4 @@
-"""What all engines over HTTP share: chats out, chunks in, and a watch over who is there.
+"""What all engines over HTTP share: prompts out, chunks in, and a watch over who is there.
 
 An engine's answer is untrusted: whatever it sends, what comes of it is an answer that ended well or a typed error.
 Closing the iterator of `generate` closes the connection, which is how these engines learn that nobody listens.
@@ -6,37 +6,39 @@ Closing the iterator of `generate` closes the connection, which is how these eng
 
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from antiphon.core.prompt import ChatPrompt, Chunk, Json, Prompt, Sampling, Work
+from antiphon.core.prompt import ChatPrompt, Chunk, Json, TextPrompt, TokenPrompt, Work
 from antiphon.engines.address import Address
-from antiphon.engines.base import Capabilities, GeneratesOnly, Model
+from antiphon.engines.base import Capabilities, Flow, GeneratesOnly, Level, Model
 from antiphon.engines.client import Client, Deadlines, EventStream, Refused
 from antiphon.engines.connection import Broken, Lost
 from antiphon.engines.http import wire
-from antiphon.engines.http.body import Body
+from antiphon.engines.http.asking import Asking
+from antiphon.engines.http.body import ChatBody, RawBody, Words
+from antiphon.engines.http.deeds import Deeds
 from antiphon.engines.http.fields import column, honoured, lacking
+from antiphon.engines.http.flow import LAST_SECONDS, AnswerFlow
 from antiphon.engines.http.place import place
-from antiphon.engines.http.reading import ChatReader, answers
+from antiphon.engines.http.raw_fields import raw_column
 from antiphon.engines.http.refusals import explained
-from antiphon.engines.http.stops import StopCut
-from antiphon.engines.http.watch import Probe, Watch
-from antiphon.errors import AntiphonError, EngineFailed, StartupError, Unavailable
+from antiphon.engines.http.watch import Abilities, Probe, Watch
+from antiphon.engines.http.ways import ChatWay, TextWay, Way
+from antiphon.errors import AntiphonError, ContextTooLong, StartupError, Unavailable, UnsupportedParameter
 
 CONNECTIONS_KEPT = 64
-LAST_SECONDS = 5.0  # between the end of an answer and its usage
 PROBE = Deadlines(connect=5.0, first=10.0, idle=10.0)
-MOST_TOKEN_BYTES = 128  # hardly any token of any vocabulary is longer
-_HELLO = ({"role": "user", "content": "Hello!"},)
+THINK = "<think>\n"  # what a prompt that ends in a thought has taken from the answer
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
     engine: str  # the URL
     engine_key: str | None = None
     engine_ca: Path | None = None
+    engine_level: Literal["chat", "tokens"] = "chat"
     model: tuple[str, ...] = ()  # serve these alone; none: whatever it says it has
     first_token_timeout: float = 600.0
     idle_timeout: float = 120.0
@@ -46,16 +48,18 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         return f"HttpSettings(engine={self.engine!r}, model={self.model!r})"
 
 
-class HttpEngine(GeneratesOnly):
+class HttpEngine(Deeds, GeneratesOnly):
     """A subclass says how an engine is found and asked about itself; the table says what it calls things."""
 
     name: ClassVar[str]
     port: ClassVar[int]
     api: ClassVar[str] = "/v1"
     version_path: ClassVar[str] = ""  # asked for its version
-    counting_path: ClassVar[str] = ""  # asked how many tokens a chat has
     fixed: ClassVar[Json] = {}  # goes into the body of every stream
     includes_stop: ClassVar[bool] = False  # it sends the stop string along while streaming
+    tells_all: ClassVar[bool] = False  # what it says beside the answer is under names of its own
+    levels: ClassVar[frozenset[Level]] = frozenset({"chat"})
+    takes: ClassVar[frozenset[Level]] = frozenset()  # raw prompts
 
     def __init__(self, settings: HttpSettings, address: Address | None = None) -> None:
         """`address` leads elsewhere than the URL, if it is given."""
@@ -64,15 +68,32 @@ class HttpEngine(GeneratesOnly):
         address = address or found.address
         if "=" in "".join(settings.model):
             raise StartupError("--model names models as the engine knows them; ID=FILE is for files.")
+        if settings.engine_level not in self.levels:
+            raise StartupError(f"The {self.name} engine is asked by chats only: leave out --engine-level.")
+        self._by_tokens = settings.engine_level == "tokens"
         self._root = self._prefix(found.path)
         self._who = f"The {self.name} engine"
         deadlines = Deadlines(first=settings.first_token_timeout, idle=settings.idle_timeout)
         key = settings.engine_key
         self._client = Client(address, self._who, deadlines, CONNECTIONS_KEPT, found.host, key)
-        self._asking = Client(address, self._who, PROBE, 2, found.host, key)
+        self._quick = Client(address, self._who, PROBE, CONNECTIONS_KEPT, found.host, key)
+        self._asking = Asking(self._quick, self._root)
         self._watch = Watch(self._who, found.host, self.probe)
-        self._body = Body(self.name, column(self.name), self.fixed)
-        self._honours, self._lacks = honoured(self.name) - {"n"}, lacking(self.name)
+        self._told: Probe | None = None
+        self._listed: Probe | None = None  # what the names below are from
+        self._names: frozenset[str] = frozenset()
+        self._able: dict[str, Capabilities] = {}
+        self._columns = column(self.name), raw_column(self.name)
+        chats, raw = (Words(self.name, cells) for cells in self._columns)
+        self._chat_body = ChatBody(chats, self.fixed)
+        self._chat: Way = ChatWay(
+            self._who,
+            f"{self._root}{self.api}/chat/completions",
+            self._chat_body,
+            includes_stop=self.includes_stop,
+            tells_all=self.tells_all,
+        )
+        self._raw = self._raw_way(raw)
 
     async def open(self) -> None:
         await self._watch.start()
@@ -80,44 +101,70 @@ class HttpEngine(GeneratesOnly):
     async def close(self) -> None:
         await self._watch.stop()
         self._client.close()
-        self._asking.close()
+        self._quick.close()
 
     def models(self) -> Sequence[Model]:
         known = self._watch.known
         return () if known is None else known.models
 
     def serves(self, model: str) -> bool:
-        return any(one.id == model for one in self.models())
+        if (known := self._watch.known) is not self._listed:
+            self._listed, self._names = known, frozenset(one.id for one in self.models())
+        return model in self._names
 
     def healthy(self) -> bool:
         return self._watch.well
 
     async def capabilities(self, model: str) -> Capabilities:
+        """Made once for each time that it told of itself."""
         known = self._watch.known or Probe()
+        if known is not self._told:
+            self._told, self._able = known, {}
+        if model not in self._able:
+            self._able[model] = self._describe(model, known)
+        return self._able[model]
+
+    def _describe(self, model: str, known: Probe) -> Capabilities:
+        found, cells = known.abilities, self._columns[self._by_tokens]
+        raw = found.takes or self.takes
         return Capabilities(
-            prompt="chat",
-            honours=self._honours - {"input_image"} if known.blind else self._honours,
-            lacks=self._lacks,
+            prompt="tokens" if self._by_tokens else "chat",
+            honours=(honoured(cells) | self.embedding_fields) - {"n"} - found.lacks.keys(),
+            lacks=lacking(cells) | found.lacks,
+            takes=raw | {"chat"} if self._by_tokens else raw,
+            does=found.does.get(model, frozenset({"generate"})),
             context=self._context(model),
             slots=known.slots,
-            counts=known.counts,
+            counts=found.counts,
             version=known.version,
+            parsers=found.parsers,
         )
 
     async def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
-        if self._at_once(work.sampling):
-            yield await self._answer(work)
+        way, thinks = self._chat, False
+        if self._by_tokens or type(work.prompt) is not ChatPrompt:
+            way, (work, thinks) = self._raw, await self._rendered(work)
+        if self._at_once(work):
+            yield await self._answer(way, work)
             return
-        reader = ChatReader(self._who, work.sampling, self._cut(work.sampling))
-        stream = await self._stream(work)
+        reader = way.reader(work)
+        stream = await self._stream(way, work)
+        flow: Flow | None = AnswerFlow(stream, reader)
         try:
             async for events in stream:
                 if chunks := reader.feed(events):
+                    if thinks:
+                        chunks.insert(0, Chunk(text=THINK))
+                        thinks = False
                     yield chunks
+                    if flow is not None and not reader.finished:
+                        yield flow
+                        flow = None
                 if reader.fault is not None:
-                    raise reader.fault
+                    raise self._hushed(reader.fault)
                 if reader.ended:
-                    stream.leave()
+                    if not reader.cut:
+                        stream.leave()
                     return
                 if reader.finished:
                     stream.hurry(LAST_SECONDS)
@@ -128,106 +175,106 @@ class HttpEngine(GeneratesOnly):
             stream.close()
         yield reader.end()
 
-    async def count(self, model: str, prompt: Prompt) -> int:
-        if not isinstance(prompt, ChatPrompt) or not self.counting_path:
-            raise EngineFailed(f"{self._who} cannot count this.")
-        body: Json = {"model": model, "messages": prompt.messages}
-        if prompt.tools:
-            body["tools"] = prompt.tools
-        if prompt.template_kwargs:
-            body["chat_template_kwargs"] = prompt.template_kwargs
-        encoded, context = msgspec.json.encode(body), self._context(model)
-        if context and (least := len(encoded) // MOST_TOKEN_BYTES) > context and not _has_parts(prompt):
-            return least  # not exactly, but too many: megabytes need not be tokenised to know that
-        try:
-            said = await self._asking.post(self._root + self.counting_path, encoded, wire.COUNTED)
-        except Refused as refused:
-            raise explained(refused, self._who, model) from None
-        return said.count or said.input_tokens or 0
-
     # What subclasses say otherwise.
 
     async def probe(self) -> Probe:
-        """Version, models, and whether tokens are counted: whatever can be asked without loading anything."""
-        cards = await self._cards()
-        counts = bool(cards) and await self._counts(cards[0].id)
-        return Probe(version=await self._version(), models=_models(cards), contexts=_contexts(cards), counts=counts)
+        """Version and models; and what is learnt once, whenever it may have become another."""
+        cards = await self._asking.cards(self.api, self.settings.model)
+        version, models = await self._asking.version(self.version_path), _models(cards)
+        known = self._watch.known
+        if known is None or not self._watch.well or (known.version, known.models) != (version, models):
+            abilities = await self.learn(cards)
+        else:
+            abilities = known.abilities
+        return Probe(version=version, models=models, contexts=_contexts(cards), abilities=abilities)
+
+    async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
+        """Whatever can be asked without making it work."""
+        return Abilities(counts=bool(cards) and await self._can_count(cards[0].id))
 
     def _prefix(self, path: str) -> str:
         """What stands before the engine's paths; whoever gives the path of its API means what is above it."""
         return path.removesuffix(self.api)
 
-    def _at_once(self, sampling: Sampling) -> bool:
+    def _raw_way(self, words: Words) -> Way:
+        fixed = {"stream_options": {"include_usage": True}, **({"return_token_ids": True} if self._by_tokens else {})}
+        path = f"{self._root}{self.api}/completions"
+        return TextWay(self._who, path, RawBody(words, fixed), includes_stop=self.includes_stop)
+
+    def _at_once(self, work: Work) -> bool:
         """Whether the answer can only be had in one piece."""
-        return sampling.n > 1 or (sampling.best_of or 1) > 1
+        sampling = work.sampling
+        return (
+            sampling.n > 1
+            or (sampling.best_of or 1) > 1
+            or sampling.prompt_logprobs is not None
+            or work.kv_transfer_params is not None
+        )
 
     # The way to the engine.
 
     def _context(self, model: str) -> int | None:
         return None if self._watch.known is None else self._watch.known.contexts.get(model)
 
-    @property
-    def _chat(self) -> str:
-        return f"{self._root}{self.api}/chat/completions"
+    async def _rendered(self, work: Work) -> tuple[Work, bool]:
+        """With the ids of its tokens if it was a chat; and whether the prompt ends within a thought."""
+        prompt = work.prompt
+        thinks = False
+        if isinstance(prompt, ChatPrompt):
+            if prompt.tools:
+                raise UnsupportedParameter(f"'tools' are not taken by {self._who} at token level.", param="tools")
+            prompt = TokenPrompt(await self._chat_tokens(work.model, prompt, work.effort))
+            thinks = self._opens_thought(prompt.tokens)
+        elif isinstance(prompt, TextPrompt) and (self.splits_text or work.sampling.max_tokens is None):
+            prompt = await self._as_tokens(work.model, prompt)
+        return self._fitted(replace(work, prompt=prompt)), thinks
 
-    async def _stream(self, work: Work) -> EventStream[wire.Completion]:
+    def _fitted(self, work: Work) -> Work:
+        """Where a raw prompt is completed, no word about the length means sixteen tokens, or as many."""
+        context, prompt = self._context(work.model), work.prompt
+        if context is None or not isinstance(prompt, TokenPrompt):
+            return work
+        room = context - len(prompt.tokens)
+        if room < 1:
+            raise ContextTooLong(
+                f"The input has {len(prompt.tokens)} tokens, and this model takes {context} with the answer.",
+                param="input",
+            )
+        most = room if work.sampling.max_tokens is None else min(work.sampling.max_tokens, room)
+        return replace(work, sampling=replace(work.sampling, max_tokens=most))
+
+    def _opens_thought(self, tokens: Sequence[int]) -> bool:
+        known = self._watch.known
+        openers = () if known is None else known.abilities.openers
+        return any(tuple(tokens[-len(opener) :]) == opener for opener in openers)
+
+    async def _stream(self, way: Way, work: Work) -> EventStream[Any]:
         try:
-            return await self._client.stream(self._chat, self._body.make(work, stream=True), wire.COMPLETION)
+            return await self._client.stream(way.path, way.body(work, stream=True), way.decoder(work, stream=True))
         except Refused as refused:
             raise explained(refused, self._who, work.model) from None
         except (Lost, Unavailable):
             self._watch.suspect()
             raise
 
-    async def _answer(self, work: Work) -> list[Chunk]:
+    async def _answer(self, way: Way, work: Work) -> list[Chunk]:
         try:
-            body = self._body.make(work, stream=False)
-            said = await self._client.post(self._chat, body, wire.COMPLETION)
+            said = await self._client.post(way.path, way.body(work, stream=False), way.decoder(work, stream=False))
         except Refused as refused:
             raise explained(refused, self._who, work.model) from None
         except (Lost, Unavailable):
             self._watch.suspect()
             raise
-        return answers(self._who, said, work.sampling)
-
-    def _cut(self, sampling: Sampling) -> StopCut | None:
-        if not self.includes_stop or not sampling.stop or sampling.include_stop_str_in_output:
-            return None
-        return StopCut(sampling.stop)
-
-    async def _cards(self) -> list[wire.ModelCard]:
-        """The models, by the names they are asked for; only those that the operator named, if any are named."""
-        cards = {card.id: card for card in await self._listed()}
-        wanted = self.settings.model or tuple(cards)
-        return [cards.get(name) or wire.ModelCard(id=name) for name in wanted]
-
-    async def _listed(self) -> list[wire.ModelCard]:
         try:
-            return (await self._asking.get(f"{self._root}{self.api}/models", wire.MODELS)).data or []
-        except Refused as refused:
-            if refused.answered == 404 and self.settings.model:
-                return []  # not everyone lists them
-            raise
+            return way.answers(said, work.sampling)
+        except AntiphonError as error:
+            raise self._hushed(error) from None
 
-    async def _version(self) -> str | None:
-        if not self.version_path:
-            return None
-        try:
-            return (await self._asking.get(self._root + self.version_path, wire.VERSION)).version
-        except EngineFailed:
-            return None  # nothing depends on it
-
-    async def _counts(self, model: str) -> bool:
-        """Whether it does: older versions do not."""
-        try:
-            return bool(self.counting_path) and await self.count(model, ChatPrompt(_HELLO)) > 0
-        except AntiphonError:
-            return False
-
-
-def _has_parts(prompt: ChatPrompt) -> bool:
-    """Whether there is more than text in it, such as an image, whose bytes say nothing about its tokens."""
-    return any(isinstance(message.get("content"), list) for message in prompt.messages)
+    def _hushed(self, error: AntiphonError) -> AntiphonError:
+        """Engines are quoted, but not with the key."""
+        error.message = self._client.hushed(error.message.encode("utf-8", "replace")).decode()
+        error.args = (error.message,)
+        return error
 
 
 def _models(cards: Sequence[wire.ModelCard]) -> tuple[Model, ...]:

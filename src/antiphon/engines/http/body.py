@@ -1,12 +1,25 @@
-"""Work → the body of a chat completion, in the words of one engine. What it lacks is refused by name."""
+"""Work → the body of a request, in the words of one engine. What it lacks is refused by name."""
 
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
 from msgspec.structs import fields
 
-from antiphon.core.prompt import ChatPrompt, Json, Sampling, Work
+from antiphon.core.prompt import (
+    ChatPrompt,
+    Constraint,
+    Grammar,
+    Json,
+    JsonObject,
+    JsonSchema,
+    Sampling,
+    StructuralTag,
+    TextPrompt,
+    TokenPrompt,
+    Work,
+)
 from antiphon.engines.http.fields import Column, Kept, Lacking, Sent
 from antiphon.errors import EngineFailed, UnsupportedParameter
 
@@ -17,61 +30,100 @@ _PLAIN = Sampling()
 THOUGHT = "reasoning_content"  # what the key is in a ChatPrompt
 # Values that ask for nothing: who lacks the field need not be told.
 _NEUTRAL = {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
+_PARAMS = {"structural_tag": "text.format"}  # of a field of the table, where the request has another name
 
 
-class Body:
-    """Makes bodies for one engine; `fixed` is in all of them."""
+class Words:
+    """What one engine calls the fields of a request."""
 
-    def __init__(self, engine: str, column: Column, fixed: Json) -> None:
+    def __init__(self, engine: str, column: Column) -> None:
         self._engine = engine
         self._column = column
+
+    def name(self, field: str) -> str | None:
+        cell = self._column[field]
+        return cell.name if isinstance(cell, Sent) else None
+
+    def put_all(self, body: Json, work: Work) -> None:
+        for field, value in _wishes(work):
+            self.put(body, field, value)
+
+    def put(self, body: Json, field: str, value: Any) -> None:
+        match self._column[field]:
+            case Sent(name=name, change=change, also=also):
+                _place(body, name, value if change is None else change(value))
+                body.update(also)
+            case Lacking(reason=reason) if field not in _NEUTRAL or value != _NEUTRAL[field]:
+                raise UnsupportedParameter(
+                    f"'{field}' is not supported by the {self._engine} engine: {reason}",
+                    param=_PARAMS.get(field, field),
+                )
+            case Lacking() | Kept():
+                pass
+
+
+class ChatBody:
+    """Makes bodies for one engine; `fixed` is in all that are for a stream."""
+
+    def __init__(self, words: Words, fixed: Json) -> None:
+        self._words = words
         self._fixed = fixed
 
     def make(self, work: Work, *, stream: bool) -> bytes:
         prompt = work.prompt
         if not isinstance(prompt, ChatPrompt):
-            raise EngineFailed(f"The {self._engine} engine takes chats, and was given something else.")
-        body: Json = {"model": work.model, "messages": self._messages(prompt), "stream": stream}
+            raise EngineFailed("A chat was expected here, and something else was given.")
+        body: Json = {"model": work.model, "messages": self.messages(prompt), "stream": stream}
         if stream:
             body |= {"stream_options": {"include_usage": True}, **self._fixed}
-        for field, value in _wishes(work):
-            self._put(body, field, value)
+        self._words.put_all(body, work)
         self._offer(body, prompt)
         _vet_images(prompt)
         return msgspec.json.encode(body)
 
-    def _messages(self, prompt: ChatPrompt) -> Sequence[Json]:
+    def messages(self, prompt: ChatPrompt) -> Sequence[Json]:
         """With earlier thoughts under the name that the engine reads them by."""
-        cell = self._column["reasoning items"]
-        name = cell.name if isinstance(cell, Sent) else None
+        name = self._words.name("reasoning items")
         if name == THOUGHT or not any(THOUGHT in message for message in prompt.messages):
             return prompt.messages
         return [_renamed(message, name) for message in prompt.messages]
 
-    def _put(self, body: Json, field: str, value: Any) -> None:
-        match self._column[field]:
-            case Sent(name=name, change=change, also=also):
-                told = value if change is None else change(value)
-                body[name] = {**body[name], **told} if name in body and isinstance(told, dict) else told
-                body.update(also)
-            case Lacking(reason=reason) if field not in _NEUTRAL or value != _NEUTRAL[field]:
-                raise UnsupportedParameter(
-                    f"'{field}' is not supported by the {self._engine} engine: {reason}", param=field
-                )
-            case Lacking() | Kept():
-                pass
-
     def _offer(self, body: Json, prompt: ChatPrompt) -> None:
-        kwargs = self._column["chat_template_kwargs"]
-        if prompt.template_kwargs and isinstance(kwargs, Sent):
-            self._put(body, "chat_template_kwargs", prompt.template_kwargs)
+        if prompt.template_kwargs and self._words.name("chat_template_kwargs"):
+            self._words.put(body, "chat_template_kwargs", prompt.template_kwargs)
         if not prompt.tools:
             return
-        body["tools"] = prompt.tools
+        self._words.put(body, "tools", prompt.tools)
         if prompt.tool_choice != "auto":
-            self._put(body, "tool_choice", prompt.tool_choice)
+            self._words.put(body, "tool_choice", prompt.tool_choice)
         if not prompt.parallel_tool_calls:
-            self._put(body, "parallel_tool_calls", False)
+            self._words.put(body, "parallel_tool_calls", False)
+
+
+class RawBody:
+    """For prompts that are rendered already. `text` and `ids`: what the engine calls them; `named`: it wants to know
+    the model."""
+
+    def __init__(
+        self, words: Words, fixed: Json, *, text: str = "prompt", ids: str = "prompt", named: bool = True
+    ) -> None:
+        self._words = words
+        self._fixed = fixed
+        self._text, self._ids, self._named = text, ids, named
+
+    def make(self, work: Work, *, stream: bool) -> bytes:
+        body: Json = {"model": work.model, "stream": stream} if self._named else {"stream": stream}
+        if stream:
+            body |= self._fixed
+        match work.prompt:
+            case TokenPrompt(tokens=tokens):
+                body[self._ids] = tokens
+            case TextPrompt(segments=segments):
+                body[self._text] = "".join([segment.text for segment in segments])
+            case ChatPrompt():
+                raise EngineFailed("A rendered prompt was expected here, and a chat was given.")
+        self._words.put_all(body, work)
+        return msgspec.json.encode(body)
 
 
 def _wishes(work: Work) -> Iterator[tuple[str, Any]]:
@@ -82,13 +134,40 @@ def _wishes(work: Work) -> Iterator[tuple[str, Any]]:
             if (value := getattr(sampling, name)) != default and (field != "best_of" or value > 1):
                 yield field, value
     if work.constraint is not None:
-        yield "text.format", work.constraint
+        yield _field(work.constraint), work.constraint
     if work.effort is not None:
         yield "reasoning.effort", work.effort
     if work.cache_key is not None:
-        yield "prompt_cache_key", work.cache_key
+        yield "prompt_cache_key", work.cache_key if work.salt is None else _mixed(work.salt, work.cache_key)
+    if work.salt is not None:
+        yield "cache_salt", work.salt
     if work.priority is not None:
         yield "priority", work.priority
+    if work.kv_transfer_params is not None:
+        yield "kv_transfer_params", work.kv_transfer_params
+
+
+def _field(constraint: Constraint) -> str:
+    """The row of the table that a constraint belongs to."""
+    match constraint:
+        case JsonObject() | JsonSchema():
+            return "text.format"
+        case StructuralTag():
+            return "structural_tag"
+        case Grammar(syntax=syntax):
+            return f"grammar.{syntax}"
+
+
+def _mixed(salt: str, key: str) -> str:
+    """Whoever is of another tenant cannot use the same."""
+    return blake2b(f"{salt}:{key}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _place(body: Json, name: str, told: Any) -> None:
+    *within, leaf = name.split(".")
+    for key in within:
+        body = body.setdefault(key, {})
+    body[leaf] = {**body[leaf], **told} if leaf in body and isinstance(told, dict) else told
 
 
 def _renamed(message: Json, name: str | None) -> Json:

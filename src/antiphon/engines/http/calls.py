@@ -16,11 +16,44 @@ from antiphon.errors import EngineFailed
 MOST_CALLS = 256
 
 
+class Brackets:
+    """Whether all that JSON opened is closed. What comes is looked at once, however many pieces it comes in."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._began = self._quoted = self._escaped = False
+
+    def feed(self, text: str) -> None:
+        for character in text:
+            if self._escaped:
+                self._escaped = False
+            elif self._quoted:
+                self._escaped, self._quoted = character == "\\", character != '"'
+            elif character == '"':
+                self._quoted = True
+            elif character in "{[":
+                self._open, self._began = self._open + 1, True
+            elif character in "}]":
+                self._open -= 1
+
+    @property
+    def closed(self) -> bool:
+        return self._began and not self._open and not self._quoted
+
+
 class _Open(Struct):
     number: int
     id: str | None
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    _brackets: Brackets = field(default_factory=Brackets)
+    _looked_at: int = 0  # pieces of the arguments
+
+    def complete(self) -> bool:
+        """Whether its arguments have come to their end."""
+        self._brackets.feed("".join(self.arguments[self._looked_at :]))
+        self._looked_at = len(self.arguments)
+        return self._brackets.closed
 
 
 class Calls:
@@ -72,15 +105,7 @@ def _begins(call: ToolCall, function: Function, known: _Open) -> bool:
         return False
     if call.id and known.id:
         return call.id != known.id
-    return function.name != known.name or _complete(known.arguments)
-
-
-def _complete(arguments: list[str]) -> bool:
-    try:
-        msgspec.json.decode("".join(arguments))
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return False
-    return True
+    return function.name != known.name or known.complete()
 
 
 def _text(arguments: str | dict[str, object] | None) -> str:

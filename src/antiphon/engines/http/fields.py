@@ -2,6 +2,7 @@
 
 A field of the table is named as clients name it; the last two rows are kinds of input. Bodies, capabilities, refusals
 and docs/engines.md are made of it. What is not in it is the same everywhere: model, messages, stream.
+It is about chats; raw_fields.py says what is different where a raw prompt is completed.
 Sources: the servers' own documentation and request types, as of November 2026.
 """
 
@@ -17,7 +18,7 @@ RANDOM_SEED: Final = 2**32 - 1  # what llama.cpp takes for «choose one»
 
 
 class Sent(Struct, frozen=True):
-    """Under this name, perhaps changed, perhaps with fields that belong to it."""
+    """Under this name, perhaps changed, perhaps with fields that belong to it. A dot leads into an object."""
 
     name: str
     change: Callable[[Any], Any] | None = None
@@ -44,7 +45,7 @@ NAMES: Final = ("vllm", "sglang", "ovms", "llamacpp-server", "ollama", "openai")
 OLLAMA_EFFORTS: Final = {"minimal": "low", "xhigh": "high", "max": "high"}
 
 
-def _response_format(constraint: Constraint) -> Json:
+def response_format(constraint: Constraint) -> Json:
     match constraint:
         case JsonObject():
             return {"type": "json_object"}
@@ -53,23 +54,49 @@ def _response_format(constraint: Constraint) -> Json:
         case StructuralTag(tag=tag):
             return {"type": "structural_tag", **tag}
         case Grammar():
-            raise UnsupportedParameter("Grammars are not sent to this engine.", param="text.format")
+            raise TypeError("a grammar is no response format")
 
 
 def _schema_alone(constraint: Constraint) -> Json:
     schema = JsonSchema({"type": "object"}) if isinstance(constraint, JsonObject) else constraint
-    return _response_format(schema)
+    return response_format(schema)
+
+
+def _format_alone(constraint: StructuralTag) -> Json:
+    """OVMS takes what is within the tag; what came before there were formats it does not know."""
+    form = constraint.tag.get("format")
+    if not isinstance(form, dict):
+        raise UnsupportedParameter(
+            "'text.format' with `structures` is not supported by the ovms engine: send a `format`.", param="text.format"
+        )
+    return form
+
+
+def _definition(grammar: Grammar) -> str:
+    return grammar.definition
+
+
+def _under(name: str) -> Callable[[Grammar], Json]:
+    return lambda grammar: {name: grammar.definition}
+
+
+def _pairs(bias: dict[str, float]) -> list[list[float]]:
+    """llama.cpp would take a key of an object for a text to look up."""
+    return [[int(token), value] for token, value in bias.items()]
+
+
+def _each(usual: Cell, **others: Cell) -> Column:
+    """The same for all but some engines (a hyphen in an engine's name is an underscore here)."""
+    given = {engine.replace("_", "-"): cell for engine, cell in others.items()}
+    return {engine: given.get(engine, usual) for engine in NAMES}
 
 
 def _everywhere(name: str, **others: Cell) -> Column:
-    """The same name, but for some engines (a hyphen in an engine's name is an underscore here)."""
-    given = {engine.replace("_", "-"): cell for engine, cell in others.items()}
-    return {engine: given.get(engine, Sent(name)) for engine in NAMES}
+    return _each(Sent(name), **others)
 
 
 def _nowhere(reason: str, **others: Cell) -> Column:
-    given = {engine.replace("_", "-"): cell for engine, cell in others.items()}
-    return {engine: given.get(engine, Lacking(reason)) for engine in NAMES}
+    return _each(Lacking(reason), **others)
 
 
 _OPENAI = Lacking("OpenAI's API has no such field.")
@@ -78,7 +105,9 @@ _NO_BEAMS = "It takes no beam width for a chat."
 _NO_DRAFTS = "Drafting is settled when its server starts."
 _BEAMS = "the width of a beam search; not streamed"
 _CHOICE = "Ollama does not let a request choose among tools."
-_CACHES = Kept("nothing to tell: it finds common prefixes by itself")
+_NO_GRAMMARS = "It takes schemas only."
+_NO_IDS = "It tells no token ids of a chat."
+_NO_SUCH = "It has no such field."
 
 TABLE: Final[dict[str, Column]] = {
     "max_output_tokens": _everywhere(
@@ -143,7 +172,7 @@ TABLE: Final[dict[str, Column]] = {
     "assistant_confidence_threshold": _nowhere(_NO_DRAFTS, ovms=Sent("assistant_confidence_threshold")),
     "max_ngram_size": _nowhere(_NO_DRAFTS, ovms=Sent("max_ngram_size")),
     "text.format": {
-        engine: Sent("response_format", _response_format, "json_object and json_schema")
+        engine: Sent("response_format", response_format, "json_object and json_schema")
         if engine != "ovms"
         else Sent("response_format", _schema_alone, "json_object as the schema of any object")
         for engine in NAMES
@@ -158,8 +187,52 @@ TABLE: Final[dict[str, Column]] = {
         ),
     ),
     "chat_template_kwargs": _everywhere("chat_template_kwargs", ollama=_OLLAMA, openai=_OPENAI),
-    "prompt_cache_key": _everywhere(
-        "cache_salt", ovms=_CACHES, llamacpp_server=_CACHES, ollama=_CACHES, openai=Sent("prompt_cache_key")
+    "structural_tag": _nowhere(
+        "It takes no structural tags.",
+        vllm=Sent("response_format", response_format),
+        sglang=Sent("response_format", response_format),
+        ovms=Sent("response_format", _format_alone, "the `format` within it"),
+    ),
+    "grammar.regex": _nowhere(
+        _NO_GRAMMARS,
+        vllm=Sent("structured_outputs", _under("regex")),
+        sglang=Sent("regex", _definition),
+        ovms=Sent("response_format", lambda grammar: {"type": "regex", "pattern": grammar.definition}),
+    ),
+    "grammar.gbnf": _nowhere(
+        _NO_GRAMMARS,
+        vllm=Sent("structured_outputs", _under("grammar")),
+        sglang=Sent("ebnf", _definition),
+        ovms=Sent("response_format", lambda grammar: {"type": "grammar", "grammar": grammar.definition}),
+        llamacpp_server=Sent("grammar", _definition),
+    ),
+    "grammar.lark": _nowhere(
+        "It takes no Lark grammars.", vllm=Sent("structured_outputs", _under("grammar"), "made into GBNF by it")
+    ),
+    "logit_bias": _everywhere(
+        "logit_bias",
+        ovms=Lacking(_NO_SUCH),
+        llamacpp_server=Sent("logit_bias", _pairs, "as pairs"),
+        ollama=_OLLAMA,
+    ),
+    "min_tokens": _nowhere(_NO_SUCH, vllm=Sent("min_tokens"), sglang=Sent("min_tokens")),
+    "stop_token_ids": _nowhere(_NO_SUCH, vllm=Sent("stop_token_ids"), sglang=Sent("stop_token_ids")),
+    "prompt_logprobs": _nowhere(
+        "It gives no log probabilities of a prompt.", vllm=Sent("prompt_logprobs", note="not streamed")
+    ),
+    "return_token_ids": _nowhere(_NO_IDS, vllm=Sent("return_token_ids")),
+    "kv_transfer_params": _nowhere(
+        "It moves no caches by such parameters.", vllm=Sent("kv_transfer_params", note="not streamed")
+    ),
+    "cache_salt": _each(
+        Kept("it has no such thing: all who use it share its cache"),
+        vllm=Sent("cache_salt"),
+        sglang=Sent("cache_salt"),
+        openai=Kept("its caches belong to an organisation; see `prompt_cache_key` for tenants"),
+    ),
+    "prompt_cache_key": _each(
+        Kept("nothing to tell: it finds common prefixes by itself"),
+        openai=Sent("prompt_cache_key", note="a digest of it and the tenant, where there are tenants"),
     ),
     "priority": _nowhere("It knows no priorities.", vllm=Sent("priority"), sglang=Sent("priority")),
     "tools": _everywhere("tools"),
@@ -182,12 +255,18 @@ def column(engine: str) -> Column:
     return {field: cells[engine] for field, cells in TABLE.items()}
 
 
-def honoured(engine: str) -> frozenset[str]:
+def honoured(fields: Column) -> frozenset[str]:
     """Names of request fields, as Capabilities wants them."""
-    names = {field for field, cell in column(engine).items() if not isinstance(cell, Lacking)}
+    names = {field for field, cell in fields.items() if not isinstance(cell, Lacking)} - _unsalted(fields)
     return frozenset(names | {"logprobs"} if "top_logprobs" in names else names)
 
 
-def lacking(engine: str) -> dict[str, str]:
+def lacking(fields: Column) -> dict[str, str]:
     """Of each field that the engine lacks, why."""
-    return {field: cell.reason for field, cell in column(engine).items() if isinstance(cell, Lacking)}
+    lacks = {field: cell.reason for field, cell in fields.items() if isinstance(cell, Lacking)}
+    return lacks | dict.fromkeys(_unsalted(fields), "Its cache cannot be divided.")
+
+
+def _unsalted(fields: Column) -> set[str]:
+    """A tenant's salt is left out where there is no use for it; a client that asks for one is told so."""
+    return {"cache_salt"} if isinstance(fields.get("cache_salt"), Kept) else set()

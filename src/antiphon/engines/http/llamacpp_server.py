@@ -4,16 +4,23 @@ It looks for a client that hung up only when it has something to send: progress 
 It cannot be told to forget what waits in its queue, so no more is sent than it has slots for.
 """
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import ClassVar
 
 from msgspec import Struct, field
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from antiphon.core.prompt import Json
+from antiphon.core.prompt import ChatPrompt, Json, Segment
+from antiphon.engines.base import Deed
 from antiphon.engines.client import Refused
+from antiphon.engines.http import wire
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.watch import Probe
+from antiphon.engines.http.body import RawBody, Words
+from antiphon.engines.http.watch import Abilities, Probe
+from antiphon.engines.http.ways import CompletionWay, Way
+from antiphon.engines.llamacpp.wire import FIELDS
 
 
 class Modalities(Struct):
@@ -26,7 +33,14 @@ class Props(Struct):
     modalities: Modalities = field(default_factory=Modalities)
 
 
+class Applied(Struct):
+    prompt: str
+
+
 PROPS = Decoder(Props)
+APPLIED = Decoder(Applied)
+_ALWAYS: frozenset[Deed] = frozenset({"generate", "tokenize", "detokenize"})
+_STARTED_FOR: tuple[Deed, ...] = ("embed", "rerank")
 
 
 class LlamaCppServer(HttpEngine):
@@ -34,14 +48,60 @@ class LlamaCppServer(HttpEngine):
     port = 8080
     counting_path = "/v1/chat/completions/input_tokens"
     fixed: ClassVar[Json] = {"return_progress": True}
+    levels = frozenset({"chat", "tokens"})
+    takes = frozenset({"text", "tokens"})
+    splits_text = True
+    deeds: ClassVar[dict[Deed, str]] = {
+        "embed": "/v1/embeddings",
+        "tokenize": "/tokenize",
+        "detokenize": "/detokenize",
+        "rerank": "/v1/rerank",
+    }
 
     async def probe(self) -> Probe:
         found, props = await super().probe(), await self._props()
         slots = props.total_slots if props.total_slots and props.total_slots > 0 else None
-        return replace(found, version=props.build_info, slots=slots, blind=not props.modalities.vision)
+        abilities = found.abilities
+        if not props.modalities.vision:
+            abilities = replace(abilities, lacks={"input_image": "The model sees no images."})
+        return replace(found, version=props.build_info, slots=slots, abilities=abilities)
+
+    async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
+        if not cards:
+            return Abilities()
+        does = _ALWAYS | frozenset([deed for deed in _STARTED_FOR if await self._asking.has(self.deeds[deed])])
+        model = cards[0].id
+        return Abilities(
+            counts=await self._can_count(model),
+            does={card.id: does for card in cards},
+            openers=await self._openers(model),
+        )
+
+    def _raw_way(self, words: Words) -> Way:
+        fixed = {"return_tokens": True, "return_progress": True, "cache_prompt": True, "response_fields": FIELDS}
+        return CompletionWay(self._who, f"{self._root}/completion", RawBody(words, fixed))
+
+    async def _text_tokens(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
+        """Only in control segments is text taken for control tokens."""
+        tokens: list[int] = []
+        for control, run in groupby(segments, key=lambda segment: segment.control):
+            text = "".join([segment.text for segment in run])
+            tokens += await self._tokens(model, text, special and not tokens, control)
+        return tuple(tokens)
+
+    async def _chat_tokens(self, model: str, prompt: ChatPrompt, effort: str | None) -> tuple[int, ...]:
+        body = self._conversation(model, prompt)
+        if prompt.tools:
+            body["tools"] = prompt.tools
+        rendered = (await self._asked(model, f"{self._root}/apply-template", body, APPLIED)).prompt
+        return tuple(await self._tokens(model, rendered, True, True))
+
+    async def _tokens(self, model: str, text: str, special: bool, control: bool) -> list[int]:
+        body: Json = {"content": text, "add_special": special, "parse_special": control}
+        return (await self._asked(model, self._path("tokenize"), body, wire.TOKENIZED)).tokens
 
     async def _props(self) -> Props:
         try:
-            return await self._asking.get(f"{self._root}/props", PROPS)
+            return await self._asking.get("/props", PROPS)
         except Refused:
             return Props()

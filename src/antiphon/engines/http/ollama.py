@@ -1,18 +1,20 @@
 """Ollama's OpenAI endpoint. What a model of it can do is asked for each, when it is first needed."""
 
-import msgspec
+from typing import ClassVar
+
 from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from antiphon.engines.address import Address
-from antiphon.engines.base import Capabilities
+from antiphon.engines.base import Capabilities, Deed
 from antiphon.engines.client import Refused
 from antiphon.engines.http.base import HttpEngine, HttpSettings
 from antiphon.engines.http.watch import Probe
 
 # What Ollama says that a model can do → the fields that need it.
 _NEEDED = {"tools": ("tools", "parallel_tool_calls"), "vision": ("input_image",), "thinking": ("reasoning.effort",)}
+_DEEDS: dict[str, Deed] = {"completion": "generate", "embedding": "embed"}
 
 
 class Shown(Struct):
@@ -26,6 +28,10 @@ class Ollama(HttpEngine):
     name = "ollama"
     port = 11434
     version_path = "/api/version"
+    takes = frozenset({"text"})
+    deeds: ClassVar[dict[Deed, str]] = {"embed": "/v1/embeddings"}
+    embedding_fields = frozenset({"dimensions"})
+    embeds_tokens = False
 
     def __init__(self, settings: HttpSettings, address: Address | None = None) -> None:
         super().__init__(settings, address)
@@ -43,11 +49,13 @@ class Ollama(HttpEngine):
         can = self._shown[model].capabilities
         if can is None:
             return able
-        missing = {field for ability, fields in _NEEDED.items() if ability not in can for field in fields}
-        return replace(able, honours=able.honours - missing)
+        missing = {field: f"The model is not made for {ability}." for ability, fields in _NEEDED.items()
+                   if ability not in can for field in fields}  # fmt: skip
+        does = frozenset([deed for ability, deed in _DEEDS.items() if ability in can])
+        return replace(able, honours=able.honours - missing.keys(), lacks=able.lacks | missing, does=does)
 
     async def _show(self, model: str) -> Shown:
         try:
-            return await self._asking.post(f"{self._root}/api/show", msgspec.json.encode({"model": model}), SHOWN)
+            return await self._asking.post("/api/show", {"model": model}, SHOWN)
         except Refused:
             return Shown()

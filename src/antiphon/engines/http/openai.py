@@ -1,6 +1,12 @@
 """OpenAI, and any server that speaks its chat completions."""
 
+from collections.abc import Sequence
+from typing import ClassVar
+
+from antiphon.engines.base import Deed
+from antiphon.engines.http import wire
 from antiphon.engines.http.base import HttpEngine
+from antiphon.engines.http.watch import Abilities
 
 
 class OpenAI(HttpEngine):
@@ -9,6 +15,21 @@ class OpenAI(HttpEngine):
     name = "openai"
     port = 80
     api = ""
+    deeds: ClassVar[dict[Deed, str]] = {
+        "embed": "/embeddings",
+        "transcribe": "/audio/transcriptions",
+        "translate": "/audio/translations",
+    }
+    embedding_fields = frozenset({"dimensions"})
+
+    async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
+        """Which model is good for what is told nowhere; only which paths there are."""
+        does: frozenset[Deed] = await self._found() | {"generate"}
+        completes = await self._asking.has("/completions")
+        return Abilities(
+            takes=frozenset({"text", "tokens"}) if completes else frozenset(),
+            does={card.id: does for card in cards},
+        )
 
     def _prefix(self, path: str) -> str:
         return path or "/v1"

@@ -8,7 +8,7 @@ An answer that ends without a finish_reason has not ended well, whatever the HTT
 
 from collections.abc import Iterable, Sequence
 
-from antiphon.core.prompt import Chunk, Finish, Sampling
+from antiphon.core.prompt import Chunk, Extras, Finish, Sampling
 from antiphon.engines.http.calls import Calls
 from antiphon.engines.http.refusals import said_error
 from antiphon.engines.http.stops import StopCut
@@ -17,6 +17,8 @@ from antiphon.engines.http.wire import (
     Choice,
     Completion,
     Delta,
+    FullChoice,
+    FullCompletion,
     Logprobs,
     TokenLogprob,
     ToolCall,
@@ -39,29 +41,35 @@ LEAST_LOGPROB = -9999.0
 
 
 class ChatReader:
-    """`cut` is there if the engine sends stop strings along that nobody wants to see."""
+    """`cut` is there if the engine sends stop strings along that nobody wants to see; `full` if what is said beside
+    the answer is wanted too, which makes every event cost more."""
 
-    def __init__(self, who: str, sampling: Sampling, cut: StopCut | None = None) -> None:
+    def __init__(self, who: str, sampling: Sampling, cut: StopCut | None = None, full: bool = False) -> None:
         self._who = who
         self._alternatives = sampling.logprobs
         self._cut = cut
+        self._plainly = cut is None and not full
         self._calls = Calls()
+        self._extras: Extras | None = None
         self._usage: Usage | None = None
         self._finish: Finish | None = None
         self.ended = False
+        self.cut = False
         self.fault: AntiphonError | None = None
 
-    def feed(self, events: Iterable[Completion]) -> list[Chunk]:
+    def feed(self, events: Iterable[Completion | FullCompletion]) -> list[Chunk]:
         """The token path: most events are a piece of text and nothing else, and cost least if that is seen first."""
         chunks: list[Chunk] = []
-        plainly = self._cut is None
+        plainly = self._plainly
         for event in events:
             choices = event.choices
             if event.error is not None:
                 self.fault = said_error(self._who, event.error)
                 break
+            if not plainly and isinstance(event, FullCompletion) and event.prompt_token_ids:
+                chunks.append(Chunk(extras=Extras(prompt_token_ids=event.prompt_token_ids)))
             if choices:
-                choice = choices[0]
+                choice: Choice = choices[0]
                 delta = choice.delta
                 if plainly and delta is not None and delta.content and self._finish is None and not (
                     choice.finish_reason or choice.index or choice.logprobs or delta.reasoning_content
@@ -74,6 +82,7 @@ class ChatReader:
                     break
             if event.usage is not None:
                 self._usage = event.usage
+                self._note(event)
                 if self._finish is not None:
                     chunks.append(self._last())
                     break
@@ -95,15 +104,35 @@ class ChatReader:
     def _last(self) -> Chunk:
         self.ended = True
         rest = self._cut.finish() if self._cut is not None else ""
-        return Chunk(text=rest, finish=self._finish, counts=counts(self._usage))
+        return Chunk(text=rest, finish=self._finish, counts=counts(self._usage), extras=self._extras)
+
+    def _note(self, event: Completion | FullCompletion) -> None:
+        """What is said once, beside the answer."""
+        if event.system_fingerprint is not None or event.service_tier is not None:
+            extras = self._beside()
+            extras.system_fingerprint, extras.service_tier = event.system_fingerprint, event.service_tier
+
+    def _beside(self) -> Extras:
+        if self._extras is None:
+            self._extras = Extras()
+        return self._extras
 
     def _hear(self, choice: Choice, chunks: list[Chunk]) -> None:
         if choice.index or self._finish is not None:
             return  # another answer than the one that was asked for, or more of one that was over
+        begun = len(chunks)
         if (delta := choice.delta or choice.message) is not None:
+            if choice.logprobs is not None and choice.finish_reason == "stop":
+                _leave_the_end_out(choice.logprobs, delta)
             self._say(delta, choice.logprobs, chunks)
+        if isinstance(choice, FullChoice) and choice.token_ids:
+            if len(chunks) == begun:
+                chunks.append(Chunk())
+            chunks[-1].tokens = tuple(choice.token_ids)
         if choice.finish_reason:
             self._stop(choice.finish_reason)
+            if (reason := stopped_by(choice)) is not None:
+                self._beside().stop_reason = reason
 
     def _say(self, delta: Delta, logprobs: Logprobs | None, chunks: list[Chunk]) -> None:
         text = delta.content or ""
@@ -121,7 +150,7 @@ class ChatReader:
             text += self._cut.finish()
         chunk = Chunk(text=text, thought=thought, refusal=delta.refusal or "", calls=calls)
         if logprobs is not None and self._alternatives is not None:
-            chunk.logprobs = tuple([_logprob(one, self._alternatives) for one in logprobs.content or ()])
+            chunk.logprobs = tuple([logprob_of(one, self._alternatives) for one in logprobs.content or ()])
         if text or thought or chunk.refusal or calls or chunk.logprobs:
             chunks.append(chunk)
 
@@ -133,7 +162,13 @@ class ChatReader:
             self.fault = EngineFailed(f"{self._who} sent a tool call without a name.")
 
 
-def answers(who: str, completion: Completion, sampling: Sampling) -> list[Chunk]:
+def stopped_by(choice: Choice) -> int | str | None:
+    """The string or the token that ended the answer, if the engine tells."""
+    matched = choice.matched_stop if isinstance(choice, FullChoice) else None
+    return choice.stop_reason if isinstance(matched, list | None) else matched
+
+
+def answers(who: str, completion: FullCompletion, sampling: Sampling) -> list[Chunk]:
     """All of an answer that came at once: of several choices one after the other, best first."""
     if completion.error is not None:
         raise said_error(who, completion.error)
@@ -142,19 +177,31 @@ def answers(who: str, completion: Completion, sampling: Sampling) -> list[Chunk]
         raise EngineFailed(f"{who} answered without an answer.")
     chunks: list[Chunk] = []
     for number, choice in enumerate(chosen):
-        reader = ChatReader(who, sampling)
+        reader = ChatReader(who, sampling, full=True)
         choice.index = 0
-        said = reader.feed([Completion(choices=[choice])])
+        said = reader.feed([FullCompletion(choices=[choice])])
         if reader.fault is not None:
             raise reader.fault
         (last,) = reader.end()
         for chunk in [*said, last]:
             chunk.choice = number
         if number + 1 == len(chosen):
-            last.counts = counts(completion.usage)
+            last.counts, last.extras = counts(completion.usage), _extras(completion, last.extras)
             said.append(last)
         chunks += said
     return chunks
+
+
+def _extras(completion: FullCompletion, known: Extras | None) -> Extras | None:
+    extras = Extras(
+        stop_reason=None if known is None else known.stop_reason,
+        prompt_logprobs=completion.prompt_logprobs,
+        prompt_token_ids=completion.prompt_token_ids,
+        kv_transfer_params=completion.kv_transfer_params,
+        system_fingerprint=completion.system_fingerprint,
+        service_tier=completion.service_tier,
+    )
+    return None if extras == Extras() else extras
 
 
 def _calls(delta: Delta) -> Sequence[ToolCall]:
@@ -164,18 +211,25 @@ def _calls(delta: Delta) -> Sequence[ToolCall]:
     return (ToolCall(index=0, function=delta.function_call),)
 
 
-def _logprob(said: TokenLogprob, most: int) -> Logprob:
+def _leave_the_end_out(logprobs: Logprobs, said: Delta) -> None:
+    """The token that ended the answer, which vLLM tells with the others, is no part of it."""
+    told = logprobs.content
+    if told and not (said.content or said.reasoning or said.reasoning_content or "").endswith(told[-1].token):
+        told.pop()
+
+
+def logprob_of(said: TokenLogprob, most: int) -> Logprob:
     top = [_top(candidate) for candidate in (said.top_logprobs or ())[:most]]
-    return Logprob(token=said.token, bytes=_bytes(said), logprob=_finite(said.logprob), top_logprobs=top)
+    return Logprob(token=said.token, bytes=_bytes(said), logprob=finite(said.logprob), top_logprobs=top)
 
 
 def _top(candidate: Candidate) -> TopLogprob:
-    return TopLogprob(token=candidate.token, bytes=_bytes(candidate), logprob=_finite(candidate.logprob))
+    return TopLogprob(token=candidate.token, bytes=_bytes(candidate), logprob=finite(candidate.logprob))
 
 
 def _bytes(candidate: Candidate) -> list[int]:
     return list(candidate.token.encode()) if candidate.bytes is None else candidate.bytes
 
 
-def _finite(logprob: float | None) -> float:
+def finite(logprob: float | None) -> float:
     return LEAST_LOGPROB if logprob is None else max(logprob, LEAST_LOGPROB)

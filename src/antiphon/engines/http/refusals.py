@@ -23,7 +23,7 @@ _KEY = frozenset({401, 403})
 
 def explained(refused: Refused, who: str, model: str) -> AntiphonError:
     """An answer that was no success."""
-    status, words = refused.answered, _words(_decoded(refused.body))
+    status, words = refused.answered, words_of(refused.body)
     if status in _KEY:
         return EngineFailed(f"{who} does not accept the key that this server has for it.")
     if status == 429:
@@ -50,6 +50,8 @@ def said_error(who: str, error: Any) -> AntiphonError:
         return Busy(f"{who} has too much to do.", retry_after=1.0)
     if _of(error, "code") in (503, "503"):
         return Unavailable(f"{who} is not available now.", retry_after=1.0)
+    if _of(error, "code") in (400, 422):  # vLLM finds out about some of it after its 200
+        return BadRequest(f"{who} refuses this request: {words or 'it does not say why'}")
     return EngineFailed(f"{who} failed: {words or 'it does not say why'}")
 
 
@@ -69,6 +71,11 @@ def _words(error: Any) -> str:
 
 def _of(error: Any, name: str) -> Any:
     return error.get(name) if isinstance(error, dict) else None
+
+
+def words_of(body: bytes) -> str:
+    """What an engine says in the body of a refusal."""
+    return _words(_decoded(body))
 
 
 def _decoded(body: bytes) -> Any:

@@ -1,9 +1,99 @@
-"""SGLang's OpenAI server."""
+"""SGLang's server. What it was started with is on two pages of its own."""
 
-from antiphon.engines.http.base import HttpEngine
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import Decoder
+
+from antiphon.engines.base import Deed
+from antiphon.engines.http import wire
+from antiphon.engines.http.body import RawBody, Words
+from antiphon.engines.http.tokenizing import Tokenizing
+from antiphon.engines.http.watch import Abilities
+from antiphon.engines.http.ways import GenerateWay, Way
+from antiphon.errors import EngineFailed
+
+_TOKENS: frozenset[Deed] = frozenset({"tokenize", "detokenize"})
 
 
-class Sglang(HttpEngine):
+class ModelInfo(Struct):
+    """What an older version does not tell is taken for granted."""
+
+    is_generation: bool = True
+    has_image_understanding: bool = True
+    tool_call_parser: str | UnsetType | None = UNSET
+    reasoning_parser: str | UnsetType | None = UNSET
+
+
+class ServerInfo(Struct):
+    incremental_streaming_output: bool = False
+    stream_output: bool = False  # its name in older versions
+
+
+MODEL_INFO = Decoder(ModelInfo)
+SERVER_INFO = Decoder(ServerInfo)
+
+
+class Sglang(Tokenizing):
     name = "sglang"
     port = 30000
     version_path = "/server_info"
+    tells_all = True
+    deeds: ClassVar[dict[Deed, str]] = {
+        "embed": "/v1/embeddings",
+        "tokenize": "/tokenize",
+        "detokenize": "/detokenize",
+        "score": "/v1/score",
+        "rerank": "/v1/rerank",
+        "classify": "/v1/classify",
+        "transcribe": "/v1/audio/transcriptions",
+    }
+    embedding_fields = frozenset({"dimensions"})
+
+    async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
+        if not cards:
+            return Abilities()
+        info, server = await self._page("/model_info", MODEL_INFO), await self._page("/server_info", SERVER_INFO)
+        self._generate.whole = not (server.incremental_streaming_output or server.stream_output)
+        counts = await self._can_count(cards[0].id)
+        does = await self._deeds(info)
+        return Abilities(
+            counts=counts,
+            does={card.id: does for card in cards},
+            lacks=_lacks(info),
+            parsers=_parsers(info),
+            openers=await self._openers(cards[0].id),
+        )
+
+    def _raw_way(self, words: Words) -> Way:
+        self._generate = GenerateWay(
+            self._who, f"{self._root}/generate", RawBody(words, {}, text="text", ids="input_ids", named=False)
+        )
+        return self._generate
+
+    async def _deeds(self, info: ModelInfo) -> frozenset[Deed]:
+        """The paths are there for every model: which of them it is good for is told."""
+        tokens = frozenset([deed for deed in _TOKENS if await self._asking.has(self.deeds[deed])])
+        useful: frozenset[Deed] = frozenset({"generate", "score"})
+        return tokens | (useful if info.is_generation else frozenset({"embed", "rerank", "classify"}))
+
+    async def _page(self, path: str, decoder: Decoder[Any]) -> Any:
+        try:
+            return await self._asking.get(path, decoder)
+        except EngineFailed:
+            return decoder.decode(b"{}")
+
+
+def _lacks(info: ModelInfo) -> dict[str, str]:
+    lacks: dict[str, str] = {}
+    if info.tool_call_parser is None:
+        lacks["tools"] = "It was started without --tool-call-parser."
+    if not info.has_image_understanding:
+        lacks["input_image"] = "The model sees no images."
+    return lacks
+
+
+def _parsers(info: ModelInfo) -> dict[str, str]:
+    told = {"tools": info.tool_call_parser, "reasoning": info.reasoning_parser}
+    return {what: name for what, name in told.items() if isinstance(name, str)}

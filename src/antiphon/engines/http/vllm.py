@@ -1,10 +1,69 @@
-"""vLLM's OpenAI server."""
+"""vLLM's OpenAI server.
 
-from antiphon.engines.http.base import HttpEngine
+It has no page that says what it was started with, so it is asked for things that it refuses before it works on them,
+and its words tell: whether it parses tool calls, and whether the model sees.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import ClassVar
+
+from antiphon.core.prompt import Json
+from antiphon.engines.base import Deed
+from antiphon.engines.http import wire
+from antiphon.engines.http.deeds import HELLO
+from antiphon.engines.http.tokenizing import Tokenizing
+from antiphon.engines.http.watch import Abilities
+
+_TOOL: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+# 32 × 32 grey points.
+_PICTURE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mNoIAAYRhWMKhhVMFIVAABC"
+    "AAAfN5c2AAAAAABJRU5ErkJggg=="
+)
+_SEEN: Json = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": _PICTURE}}]}
 
 
-class Vllm(HttpEngine):
+class Vllm(Tokenizing):
     name = "vllm"
     port = 8000
     version_path = "/version"
-    counting_path = "/tokenize"
+    deeds: ClassVar[dict[Deed, str]] = {
+        "generate": "/v1/chat/completions",
+        "embed": "/v1/embeddings",
+        "tokenize": "/tokenize",
+        "detokenize": "/detokenize",
+        "score": "/score",
+        "rerank": "/rerank",
+        "classify": "/classify",
+        "pooling": "/pooling",
+        "transcribe": "/v1/audio/transcriptions",
+        "translate": "/v1/audio/translations",
+    }
+    embedding_fields = frozenset({"dimensions", "truncate_prompt_tokens"})
+
+    async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
+        if not cards:
+            return Abilities()
+        model = cards[0].id
+        does, parses, sees = await asyncio.gather(self._found(), self._parses_tools(model), self._sees(model))
+        lacks = {} if sees else {"input_image": "The model sees no images."}
+        if not parses:
+            lacks["tools"] = "It was started without --enable-auto-tool-choice and --tool-call-parser."
+        return Abilities(
+            counts=await self._can_count(model),
+            does={card.id: does for card in cards},
+            lacks=lacks,
+            parsers={"tools": "yes"} if parses else {},
+            openers=await self._openers(model),
+        )
+
+    async def _parses_tools(self, model: str) -> bool:
+        """It looks at the tools first, and then refuses the template."""
+        body: Json = {"model": model, "messages": [HELLO], "tools": [_TOOL], "tool_choice": "auto"}
+        body |= {"chat_template": "-", "max_completion_tokens": 1}
+        return "--tool-call-parser" not in (await self._asking.refusal("/v1/chat/completions", body) or "")
+
+    async def _sees(self, model: str) -> bool:
+        words = await self._asking.refusal("/tokenize", {"model": model, "messages": [_SEEN]})
+        return "multimodal" not in (words or "")

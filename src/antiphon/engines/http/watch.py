@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from antiphon.engines.base import Model
+from antiphon.engines.base import Deed, Level, Model
 from antiphon.engines.client import Refused
 from antiphon.errors import EngineFailed, StartupError, Unavailable
 
@@ -24,6 +24,17 @@ LONGEST_REST = 10.0
 _KEY = frozenset({401, 403})
 
 
+class Abilities(Struct, frozen=True, kw_only=True):
+    """What does not change while an engine runs. Learnt when it is met, and when its models or version change."""
+
+    counts: bool = False  # the tokens of a chat
+    takes: frozenset[Level] = frozenset()  # beside chats
+    does: dict[str, frozenset[Deed]] = {}  # by model; of one that is not in it nothing is known
+    lacks: dict[str, str] = {}  # fields that the table has and this one has not, with the reason
+    parsers: dict[str, str] = {}
+    openers: tuple[tuple[int, ...], ...] = ()  # tokens by which a prompt puts the model into a thought
+
+
 class Probe(Struct, frozen=True, kw_only=True):
     """What an engine told of itself."""
 
@@ -31,8 +42,7 @@ class Probe(Struct, frozen=True, kw_only=True):
     models: tuple[Model, ...] = ()
     contexts: dict[str, int] = {}  # tokens of prompt and answer together, by model, where it is told
     slots: int | None = None
-    counts: bool = False
-    blind: bool = False  # it says that it takes no images
+    abilities: Abilities = Abilities()
 
 
 class Watch:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import Counts, Json
+from antiphon.engines.counted import believed
 
 
 class Function(Struct, gc=False):
@@ -52,7 +53,13 @@ class Choice(Struct, gc=False):
     delta: Delta | None = None
     logprobs: Logprobs | None = None
     finish_reason: str | None = None
+    stop_reason: int | str | None = None
     message: Delta | None = None
+
+
+class FullChoice(Choice, gc=False):
+    token_ids: list[int] | None = None
+    matched_stop: int | str | list[int] | None = None  # SGLang's name for stop_reason
 
 
 class InputDetails(Struct, gc=False):
@@ -77,6 +84,21 @@ class Completion(Struct, gc=False):
     choices: list[Choice] | None = None
     usage: Usage | None = None
     error: Any = None
+    system_fingerprint: str | None = None
+    service_tier: str | None = None
+
+
+class FullCompletion(Struct, gc=False):
+    """The same with all that an engine says only if it is asked for, or seldom."""
+
+    choices: list[FullChoice] | None = None
+    usage: Usage | None = None
+    error: Any = None
+    system_fingerprint: str | None = None
+    service_tier: str | None = None
+    prompt_token_ids: list[int] | None = None
+    prompt_logprobs: Any = None
+    kv_transfer_params: Json | None = None
 
 
 class ModelCard(Struct):
@@ -101,26 +123,47 @@ class Counted(Struct):
     input_tokens: int | None = None
 
 
+class Tokenized(Struct):
+    tokens: list[int]
+
+
+class Detokenized(Struct):
+    """vLLM's word for it, SGLang's and llama.cpp's."""
+
+    prompt: str | None = None
+    text: str | None = None
+    content: str | None = None
+
+
+class Vector(Struct):
+    embedding: list[float]
+    index: int | None = None
+
+
+class Vectors(Struct):
+    data: list[Vector]
+    usage: Usage | None = None
+
+
 COMPLETION = Decoder(Completion)
+FULL_COMPLETION = Decoder(FullCompletion)
 MODELS = Decoder(ModelCards)
 VERSION = Decoder(Version)
 COUNTED = Decoder(Counted)
+TOKENIZED = Decoder(Tokenized)
+DETOKENIZED = Decoder(Detokenized)
+VECTORS = Decoder(Vectors)
 
 
 def counts(usage: Usage | None) -> Counts:
     if usage is None:
         return Counts()
     inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
-    read, said = _count(usage.prompt_tokens), _count(usage.completion_tokens)
-    thought = _count(outputs.reasoning_tokens if outputs is not None else usage.reasoning_tokens)
+    read, said = believed(usage.prompt_tokens), believed(usage.completion_tokens)
+    thought = believed(outputs.reasoning_tokens if outputs is not None else usage.reasoning_tokens)
     return Counts(
         input_tokens=read,
-        cached_tokens=min(read, _count(inputs.cached_tokens if inputs is not None else None)),
+        cached_tokens=min(read, believed(inputs.cached_tokens if inputs is not None else None)),
         output_tokens=said,
         reasoning_tokens=min(said, thought),
     )
-
-
-def _count(number: int | None) -> int:
-    """Engines are not believed a negative one."""
-    return max(number or 0, 0)

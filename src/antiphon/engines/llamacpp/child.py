@@ -29,6 +29,7 @@ class Launch(Struct, frozen=True, kw_only=True):
     connections: int
     gpu_layers: int | None = None
     batch: int | None = None
+    pooling: int | None = None  # it makes embeddings, in this way
     socket: str = ""  # the last two are known only when it is started
     parent: int = 0
 
@@ -87,8 +88,13 @@ def _params(xllamacpp: Any, launch: Launch) -> Any:
     params.cpuparams_batch.n_threads = launch.threads
     if launch.gpu_layers is not None:
         params.n_gpu_layers = launch.gpu_layers
-    params.n_batch = max(launch.batch or _batch(xllamacpp, launch), launch.slots)
-    params.n_ubatch = min(params.n_batch, GPU_BATCH)
+    if launch.pooling is None:
+        params.n_batch = max(launch.batch or _batch(xllamacpp, launch), launch.slots)
+        params.n_ubatch = min(params.n_batch, GPU_BATCH)
+    else:
+        params.embedding = True
+        params.pooling_type = xllamacpp.llama_pooling_type(launch.pooling)
+        params.n_batch = params.n_ubatch = launch.context  # a text that looks both ways is computed whole
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.verbosity = ERRORS_ONLY
     params.sse_ping_interval = -1

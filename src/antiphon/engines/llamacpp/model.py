@@ -3,29 +3,30 @@
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar, assert_never
 
-from antiphon.core.prompt import ChatPrompt, Json, Prompt, Template, TextPrompt, TokenPrompt, Work
-from antiphon.engines.base import Capabilities
+from antiphon.core.prompt import ChatPrompt, Prompt, Sampling, Template, TextPrompt, TokenPrompt, Work
+from antiphon.engines.base import Capabilities, Embedded
 from antiphon.engines.client import EventStream
 from antiphon.engines.connection import Lost
 from antiphon.engines.gguf import Header
 from antiphon.engines.llamacpp import wire
 from antiphon.engines.llamacpp.child import Launch
+from antiphon.engines.llamacpp.guide import Guide, guided
 from antiphon.engines.llamacpp.process import Child
 from antiphon.engines.llamacpp.prompt import Vocabulary
 from antiphon.engines.llamacpp.supervisor import Patience, Running, Supervisor
-from antiphon.errors import ContextTooLong, InvalidValue, StartupError, Unavailable
+from antiphon.errors import ContextTooLong, InvalidValue, StartupError, Unavailable, UnsupportedParameter
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 
 REMEMBERED_PROMPTS = 8
-REMEMBERED_SCHEMAS = 256
+REMEMBERED_GUIDES = 256
 LOG_LAG_SECONDS = 0.25
 NOTICE_SECONDS = 2.0  # between a process's death and our knowledge of it
 
@@ -38,11 +39,14 @@ TRANSCRIPT = (
     "{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"
 )
 
-# What no JSON begins with. If the model says it although a grammar should forbid it, there is no grammar.
+# What no JSON begins with, for models that have no control token. If the model says what a grammar should forbid, there
+# is no grammar.
 FORBIDDEN = "Z"
 
 
 class LocalModel:
+    """One that generates; embedding.py has the others."""
+
     def __init__(self, id: str, header: Header, launch: Launch, patience: Patience) -> None:
         self.id = id
         self.created = int(Path(launch.model).stat().st_mtime)
@@ -55,7 +59,7 @@ class LocalModel:
         self._slots = asyncio.Semaphore(launch.slots)
         self._begins_with: list[int] | None = None  # what the model wants before every prompt: a BOS, or nothing
         self._prompts: OrderedDict[TextPrompt, list[int]] = OrderedDict()
-        self._schemas: OrderedDict[bytes, str] = OrderedDict()  # of each: why it cannot be used, or ""
+        self._guides: OrderedDict[bytes, str] = OrderedDict()  # of each: why it cannot be used, or ""
         self._trying = asyncio.Lock()
 
     @property
@@ -73,6 +77,9 @@ class LocalModel:
         return Capabilities(
             prompt="text",
             honours=wire.HONOURS,
+            lacks=wire.LACKS,
+            takes=frozenset({"tokens"}),
+            does=frozenset({"generate", "tokenize", "detokenize"}),
             context=self._launch.context,
             slots=self._launch.slots,
             counts=True,
@@ -99,21 +106,44 @@ class LocalModel:
         return least if least > self._launch.context else len(await self.tokens(prompt))
 
     @asynccontextmanager
-    async def answering(self, work: Work) -> AsyncIterator[EventStream[wire.Event]]:
-        """The engine's events; a slot is ours as long as they are read."""
+    async def answering(self, work: Work) -> AsyncIterator[tuple[Sequence[int], EventStream[wire.Event]]]:
+        """The tokens of the prompt and the engine's events; a slot is ours as long as they are read."""
         if self._least(work.prompt) > self._launch.context:
             raise ContextTooLong(f"The input has more than {self._launch.context} tokens.", param="input")
+        self._check_tokens(work.sampling)
+        guide = guided(work.constraint)
         async with self._slots:
             tokens = await self.tokens(work.prompt)
-            schema = None if work.constraint is None else wire.guided(work.constraint)
-            if schema is not None:
-                await self._try(schema)
-            body = wire.encode(wire.completion(tokens, work.sampling, schema, self._vocabulary.special))
+            if guide.silent:
+                await self._try(guide)
+            special = self._vocabulary.special
+            body = wire.encode(wire.completion(tokens, work.sampling, guide, special, cached=work.salt is None))
             events = await self._ask(lambda running: running.client.stream("/completion", body, wire.EVENT))
             try:
-                yield events
+                yield tokens, events
             finally:
                 events.close()
+
+    async def embed(
+        self, inputs: Sequence[str | Sequence[int]], dimensions: int | None, truncate: int | None
+    ) -> Embedded:
+        raise UnsupportedParameter(f"The model {self.id} generates text; it makes no embeddings.", param="model")
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        self.check_ids(tokens, "tokens")
+        body = wire.encode({"tokens": tokens})
+        return (await self._ask(lambda running: running.client.post("/detokenize", body, wire.TEXT))).content
+
+    def check_ids(self, tokens: Iterable[int], param: str) -> None:
+        """llama.cpp is not careful with numbers that are no tokens."""
+        known = self._header.vocabulary
+        for token in tokens:
+            if not 0 <= token < known:
+                raise InvalidValue(f"{token} is no token of this model, which has {known}.", param=param)
+
+    def _check_tokens(self, sampling: Sampling) -> None:
+        self.check_ids(map(_number, sampling.logit_bias or ()), "logit_bias")
+        self.check_ids(sampling.stop_token_ids, "stop_token_ids")
 
     async def _ask(self, question: Callable[[Running], Awaitable[T]]) -> T:
         """Once more if the engine turns out to have died unnoticed: it had not heard the question."""
@@ -131,10 +161,13 @@ class LocalModel:
         except StartupError as error:
             raise Unavailable(f"The model {self.id} is not available now: {error}", retry_after=5.0) from None
 
-    async def tokens(self, prompt: Prompt) -> Sequence[int]:
+    async def tokens(self, prompt: Prompt, special: bool = True) -> Sequence[int]:
+        """Not `special`: without what the model wants before every prompt."""
         match prompt:
             case TokenPrompt(tokens=tokens):
                 return tokens
+            case TextPrompt() if not special:
+                return await self._tokenise(self._vocabulary.pieces(prompt.segments), add_special=False)
             case TextPrompt():
                 made = self._prompts.get(prompt) or await self._tokenised(prompt)
                 _remember(self._prompts, prompt, made, REMEMBERED_PROMPTS)
@@ -161,30 +194,41 @@ class LocalModel:
         body = wire.encode({"content": content, "add_special": add_special, "parse_special": False})
         return (await self._ask(lambda running: running.client.post("/tokenize", body, wire.TOKENS))).tokens
 
-    async def _try(self, schema: Json) -> None:
-        """llama.cpp generates without a constraint if it cannot make one of a schema, and only its log tells."""
-        key = hashlib.sha256(wire.encode(schema)).digest()
+    async def _try(self, guide: Guide) -> None:
+        """llama.cpp generates without a constraint if llguidance can make none, and only its log tells."""
+        key = hashlib.sha256(wire.encode(guide)).digest()
         async with self._trying:
-            fault = self._schemas[key] if key in self._schemas else await self._fault(schema)
-            _remember(self._schemas, key, fault, REMEMBERED_SCHEMAS)
+            fault = self._guides[key] if key in self._guides else await self._fault(guide)
+            _remember(self._guides, key, fault, REMEMBERED_GUIDES)
         if fault:
-            raise InvalidValue(fault, param="text.format.schema")
+            raise InvalidValue(fault, param="text.format.schema" if guide.schema is not None else "text.format")
 
-    async def _fault(self, schema: Json) -> str:
+    async def _fault(self, guide: Guide) -> str:
         prompt = await self._tokenise(FORBIDDEN, add_special=False)
-        body = wire.encode(wire.trial(prompt, schema, FORBIDDEN))
-        return await self._ask(lambda running: _trial(running, body))
+        forbidden = FORBIDDEN if guide.schema is not None else next(iter(self._header.control.values()), FORBIDDEN)
+        body = wire.encode(wire.trial(prompt, guide, forbidden))
+        return await self._ask(lambda running: _trial(running, body, guide, forbidden))
 
 
-async def _trial(running: Running, body: bytes) -> str:
-    """Why the schema in this request is not enforced; nothing if it is."""
+async def _trial(running: Running, body: bytes, guide: Guide, forbidden: int | str) -> str:
+    """Why the constraint in this request is not enforced; nothing if it is."""
     mark = running.child.mark()
     said = await running.client.post("/completion", body, wire.EVENT)
-    if not said.content.strip().startswith(FORBIDDEN):
+    if not (said.tokens[:1] == [forbidden] or said.content.strip().startswith(str(forbidden))):
         return ""
     logged = await running.child.logged("llg error", mark, LOG_LAG_SECONDS)
-    _, _, reason = logged.partition("failed to compile JSON schema: ")
-    return f"This schema cannot be enforced: {reason or 'the engine does not know how'}."
+    if guide.schema is not None:
+        _, _, reason = logged.partition("failed to compile JSON schema: ")
+        return f"This schema cannot be enforced: {reason or 'the engine does not know how'}."
+    _, failed, reason = logged.partition("llg error: ")  # none: the grammar begins with that very token
+    return f"This grammar cannot be enforced: {reason}." if failed else ""
+
+
+def _number(token: str) -> int:
+    try:
+        return int(token)
+    except ValueError:
+        raise InvalidValue(f"{token[:40]!r} is not the number of a token.", param="logit_bias") from None
 
 
 def _remember(memory: OrderedDict[K, V], key: K, value: V, most: int) -> None:

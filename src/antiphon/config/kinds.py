@@ -1,0 +1,10 @@
+"""Kinds of values that settings have, wherever they are given."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+Name = Annotated[str, Meta(min_length=1)]
+Key = Annotated[str, Meta(pattern=r"^[!-~]+\Z")]  # what fits into a header
+Pair = Annotated[str, Meta(pattern=r"^[^=]+=[^=]")]
+Count = Annotated[int, Meta(ge=1)]

@@ -1,0 +1,122 @@
+"""Completions of raw prompts → Chunks whose text is raw, with the ids of its tokens where they are told.
+
+An answer ends as one to a chat does, so reading.py's reader is taken for everything but the pieces themselves.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from antiphon.core.prompt import Chunk, Extras, Sampling
+from antiphon.engines.http.raw_wire import TextChoice, TextCompletion, TextLogprobs
+from antiphon.engines.http.reading import ChatReader, finite, logprob_of
+from antiphon.engines.http.refusals import said_error
+from antiphon.engines.http.stops import StopCut
+from antiphon.engines.http.wire import counts
+from antiphon.errors import EngineFailed
+from antiphon.protocol.response import Logprob, TopLogprob
+
+
+class TextReader(ChatReader):
+    def __init__(self, who: str, sampling: Sampling, cut: StopCut | None = None, full: bool = False) -> None:
+        super().__init__(who, sampling, cut, full)
+        self._tells_prompt = sampling.return_token_ids
+
+    def feed(self, events: Iterable[TextCompletion]) -> list[Chunk]:  # type: ignore[override]  # of another endpoint
+        """The token path."""
+        chunks: list[Chunk] = []
+        plainly = self._plainly
+        for event in events:
+            if event.error is not None:
+                self.fault = said_error(self._who, event.error)
+                break
+            if event.choices:
+                choice = event.choices[0]
+                if plainly and choice.text and self._finish is None and not (
+                    choice.finish_reason or choice.index or choice.logprobs or choice.prompt_token_ids
+                ):  # fmt: skip
+                    chunks.append(Chunk(text=choice.text, tokens=tuple(choice.token_ids or ())))
+                else:
+                    self._read(choice, chunks)
+                if self.fault is not None:
+                    break
+            if event.usage is not None:
+                self._usage = event.usage
+                if event.system_fingerprint is not None or event.service_tier is not None:
+                    beside = self._beside()
+                    beside.system_fingerprint, beside.service_tier = event.system_fingerprint, event.service_tier
+                if self._finish is not None:
+                    chunks.append(self._last())
+                    break
+        return chunks
+
+    def _read(self, choice: TextChoice, chunks: list[Chunk]) -> None:
+        if choice.index or self._finish is not None:
+            return
+        text = choice.text or ""
+        chunk = Chunk(
+            text=text if self._cut is None else self._cut.feed(text),
+            tokens=tuple(choice.token_ids or ()),
+        )
+        if choice.prompt_token_ids and self._tells_prompt:
+            chunk.extras = Extras(prompt_token_ids=choice.prompt_token_ids)
+        if choice.logprobs is not None and self._alternatives is not None:
+            chunk.logprobs = tuple(_logprobs(choice, choice.logprobs, self._alternatives))
+        if chunk.text or chunk.tokens or chunk.logprobs or chunk.extras:
+            chunks.append(chunk)
+        if choice.finish_reason:
+            self._stop(choice.finish_reason)
+            if choice.stop_reason is not None:
+                self._beside().stop_reason = choice.stop_reason
+
+
+def texts(who: str, completion: TextCompletion, sampling: Sampling) -> list[Chunk]:
+    """All of an answer that came at once: of several choices one after the other, best first."""
+    if completion.error is not None:
+        raise said_error(who, completion.error)
+    chosen = sorted(completion.choices or (), key=lambda choice: choice.index or 0)[: sampling.n]
+    if not chosen:
+        raise EngineFailed(f"{who} answered without an answer.")
+    chunks: list[Chunk] = []
+    for number, choice in enumerate(chosen):
+        choice.index = 0
+        reader = TextReader(who, sampling, full=True)
+        said = reader.feed([TextCompletion(choices=[choice])])
+        if reader.fault is not None:
+            raise reader.fault
+        (last,) = reader.end()
+        for chunk in [*said, last]:
+            chunk.choice = number
+        if number + 1 == len(chosen):
+            last.counts, last.extras = counts(completion.usage), _extras(completion, choice)
+            said.append(last)
+        chunks += said
+    return chunks
+
+
+def _extras(completion: TextCompletion, choice: TextChoice) -> Extras | None:
+    extras = Extras(
+        stop_reason=choice.stop_reason,
+        prompt_logprobs=choice.prompt_logprobs,
+        kv_transfer_params=completion.kv_transfer_params,
+        system_fingerprint=completion.system_fingerprint,
+        service_tier=completion.service_tier,
+    )
+    return None if extras == Extras() else extras
+
+
+def _logprobs(choice: TextChoice, said: TextLogprobs, most: int) -> Iterator[Logprob]:
+    if said.content is not None:
+        yield from [logprob_of(one, most) for one in said.content]
+        return
+    tokens, numbers, tops = said.tokens or [], said.token_logprobs or [], said.top_logprobs or []
+    if choice.finish_reason == "stop" and tokens and not (choice.text or "").endswith(tokens[-1]):
+        tokens = tokens[:-1]  # the one that ended the answer is no part of it
+    for at, token in enumerate(tokens):
+        top = tops[at] if at < len(tops) else None
+        logprob = finite(numbers[at] if at < len(numbers) else None)
+        yield Logprob(token=token, bytes=list(token.encode()), logprob=logprob, top_logprobs=_top(top or {}, most))
+
+
+def _top(candidates: dict[str, float | None], most: int) -> list[TopLogprob]:
+    """Likeliest first: what was chosen may stand before those that are likelier."""
+    ranked = sorted(((finite(value), token) for token, value in candidates.items()), reverse=True)[:most]
+    return [TopLogprob(token=token, bytes=list(token.encode()), logprob=value) for value, token in ranked]

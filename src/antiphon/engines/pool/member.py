@@ -1,0 +1,170 @@
+"""One engine of a pool: whether it may be given work, how much it has, and what became of it.
+
+with member.enter(model) as errand:      it has one more to do
+    errand.began()                       the first chunk came
+    errand.ended()                       and the last; or errand.failed(error)
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import Struct
+
+from antiphon.engines.base import Capabilities, Engine, State
+from antiphon.engines.pool.breaker import Breaker
+from antiphon.errors import AntiphonError, BadRequest, Busy, EngineFailed, ModelNotFound, Unavailable
+
+_MOST_PAUSE = 60.0
+
+
+class Seat(Struct, frozen=True, kw_only=True):
+    """What a member is made from. With the same place and settings it is the same engine."""
+
+    name: str
+    place: str  # in which every server that has it calls it the same
+    settings: Any
+    build: Callable[[], Engine]
+    bound: int | None = None  # works at once; None: as many as it has slots
+    drain: bool = False
+
+
+class Member:
+    def __init__(self, seat: Seat, engine: Engine) -> None:
+        self.seat = seat
+        self.engine = engine
+        self.breaker = Breaker()
+        self.leaving = False  # it is not configured any more
+        self.works = 0
+        self.failures = 0
+        self.told: int | None = None  # slots that it says it has, for a model
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._running: Counter[str] = Counter()  # by model
+        self._resumes = 0.0  # when it wants to be asked again, as it said itself
+
+    @property
+    def name(self) -> str:
+        return self.seat.name
+
+    @property
+    def draining(self) -> bool:
+        return self.leaving or self.seat.drain
+
+    @property
+    def running(self) -> int:
+        return self._running.total()
+
+    def is_like(self, seat: Seat) -> bool:
+        return (self.seat.place, self.seat.settings) == (seat.place, seat.settings)
+
+    def lists(self, model: str) -> bool:
+        """Does it say itself that it has it? Some engines serve whatever they are asked for."""
+        return any(one.id == model for one in self.engine.models())
+
+    def fit(self, now: float) -> bool:
+        """May it be given work now?"""
+        return self.engine.healthy() and self.breaker.allows(now) and now >= self._resumes
+
+    def fit_in(self, now: float) -> float:
+        """Seconds until it may be, as far as it is known."""
+        return max(self._resumes - now, self.breaker.opens_in(now), 0.0)
+
+    def slots(self, able: Capabilities) -> int | None:
+        """How many works of a model it takes at once."""
+        return _least(able.slots, self.seat.bound)
+
+    def load(self, model: str, able: Capabilities) -> int:
+        """Works that share the slots of the model: an engine that says how many it has, says so of each model."""
+        return self.running if able.slots is None else self._running[model]
+
+    def has_room(self, model: str, able: Capabilities) -> bool:
+        slots, bound = self.slots(able), self.seat.bound
+        return (slots is None or self.load(model, able) < slots) and (bound is None or self.running < bound)
+
+    def enter(self, model: str) -> "Errand":
+        return Errand(self, model)
+
+    def state(self, now: float) -> State:
+        return State(
+            name=self.name,
+            engine=self.engine.name,
+            models=tuple(model.id for model in self.engine.models()),
+            healthy=self.engine.healthy(),
+            draining=self.draining,
+            breaker=self.breaker.phase(now),
+            running=self.running,
+            slots=_least(self.told, self.seat.bound),
+            works=self.works,
+            failures=self.failures,
+        )
+
+    def _entered(self, model: str) -> None:
+        self.works += 1
+        self._running[model] += 1
+        self.idle.clear()
+
+    def _left(self, model: str) -> None:
+        self._running[model] -= 1
+        if not self._running[model]:
+            del self._running[model]
+        if not self._running:
+            self.idle.set()
+
+    def _rest(self, now: float, seconds: float) -> None:
+        self._resumes = max(self._resumes, now + min(seconds, _MOST_PAUSE))
+
+
+class Errand:
+    """One work that a member has; it counts until it is left."""
+
+    def __init__(self, member: Member, model: str) -> None:
+        self._member = member
+        self._model = model
+        self._epoch = 0
+
+    def __enter__(self) -> Self:
+        self._member._entered(self._model)
+        self._epoch = self._member.breaker.enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._member.breaker.left(self._epoch)
+        self._member._left(self._model)
+
+    def began(self) -> None:
+        self._epoch = self._member.breaker.began(self._epoch)
+
+    def ended(self) -> None:
+        self._member.breaker.ended()
+
+    def failed(self, error: AntiphonError) -> None:
+        """What it says about the engine: that it is ill, that it wants to be left alone for a while, or nothing."""
+        now = asyncio.get_running_loop().time()
+        if is_ill(error):
+            self._member.failures += 1
+            self._member.breaker.failed(self._epoch, now)
+        if isinstance(error, Busy | Unavailable) and error.retry_after:
+            self._member._rest(now, error.retry_after)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+def is_ill(error: AntiphonError) -> bool:
+    """Gone, silent, broken, or a 5xx; never what is wrong with a request, nor too much to do."""
+    return isinstance(error, EngineFailed | Unavailable)
+
+
+def moves_on(error: AntiphonError) -> bool:
+    """Might another engine do better?"""
+    if isinstance(error, BadRequest):
+        return False
+    return isinstance(error, EngineFailed | Unavailable | Busy | ModelNotFound)

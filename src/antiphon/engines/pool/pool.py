@@ -1,0 +1,248 @@
+"""Several engines as one. A work whose engine fails before the first chunk moves to another; after that, never.
+
+    generate ──▶ choose ──▶ member ── fails before a chunk ──▶ choose among the others ──▶ …
+                              └────── a chunk ──▶ that member's answer, to its end or its failure
+
+Each member is tried once. What is wrong with a request itself is not tried again. All attempts have one deadline.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+
+from antiphon.core.prompt import Chunk, Prompt, Work
+from antiphon.engines.base import JSON, Capabilities, Deed, Embedded, Engine, Level, Model, Relayed, State
+from antiphon.engines.pool.choice import Candidate, affinity, choose, least
+from antiphon.engines.pool.member import Member, Seat, moves_on
+from antiphon.engines.pool.merge import Able, Merged, level_of
+from antiphon.engines.pool.roster import Change, Roster
+from antiphon.errors import AntiphonError, Busy, ModelNotFound, Unavailable
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 1.0  # between looks for room, where nobody says that there is some
+_SOON = 1.0
+
+
+class Pool:
+    """`patience`: seconds for all attempts at a work together; `grace`: for what a member that leaves still does."""
+
+    def __init__(self, seats: Sequence[Seat], patience: float = 600.0, grace: float = 3600.0) -> None:
+        self._roster = Roster(seats, grace)
+        self._patience = patience
+        self._merged = Merged()
+        self.name = self._kinds()
+        self._waiting: dict[asyncio.Event, None] = {}  # set when a member has one less to do; the oldest first
+
+    async def open(self) -> None:
+        await self._roster.open()
+
+    async def close(self) -> None:
+        await self._roster.close()
+
+    async def renew(self, seats: Sequence[Seat]) -> Change:
+        """From now on these are its members. Those that go end what they do."""
+        change = await self._roster.renew(seats)
+        self._merged = Merged()
+        self.name = self._kinds()
+        return change
+
+    def members(self) -> Sequence[Member]:
+        return self._roster.members
+
+    def models(self) -> Sequence[Model]:
+        known: dict[str, Model] = {}
+        for member in self._roster.members:
+            for model in member.engine.models():
+                known.setdefault(model.id, model)
+        return [*known.values()]
+
+    def serves(self, model: str) -> bool:
+        return any(member.engine.serves(model) for member in self._roster.members)
+
+    def healthy(self) -> bool:
+        return any(member.engine.healthy() and not member.draining for member in self._roster.members)
+
+    def states(self) -> Sequence[State]:
+        now = _now()
+        return [member.state(now) for member in (*self._roster.members, *self._roster.leaving)]
+
+    async def capabilities(self, model: str) -> Capabilities:
+        """Of those that can be given work now; of all that have the model if none can."""
+        now, serving = _now(), await self._able(model)
+        present = [one for one in serving if one.member.fit(now)] or serving
+        if not present:
+            raise self._nobody(model)
+        return self._merged.of(model, present, serving)
+
+    async def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
+        """An async generator around the member's costs some 0.2 µs for each list, less than any other wrapping."""
+        attempts = _Attempts(self._patience)
+        while True:
+            member = await self._choose(work, attempts)
+            begun = False
+            try:
+                with member.enter(work.model) as errand:
+                    try:
+                        async with aclosing(member.engine.generate(work)) as source:
+                            async for chunks in source:
+                                if not begun:
+                                    begun = True
+                                    errand.began()
+                                yield chunks
+                    except AntiphonError as error:
+                        errand.failed(error)
+                        if begun:
+                            raise
+                        attempts.failed(member, error)
+                    else:
+                        errand.ended()
+                        return
+            finally:
+                self._free()
+
+    async def count(self, model: str, prompt: Prompt) -> int:
+        return await self._ask(model, lambda engine: engine.count(model, prompt))
+
+    async def embed(
+        self,
+        model: str,
+        inputs: Sequence[str | Sequence[int]],
+        dimensions: int | None = None,
+        truncate: int | None = None,
+    ) -> Embedded:
+        return await self._ask(model, lambda engine: engine.embed(model, inputs, dimensions, truncate))
+
+    async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
+        return await self._ask(model, lambda engine: engine.tokenize(model, prompt, special))
+
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
+        return await self._ask(model, lambda engine: engine.detokenize(model, tokens))
+
+    async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
+        return await self._ask(model, lambda engine: engine.relay(model, deed, body, media_type))
+
+    async def _ask(self, model: str, call: Callable[[Engine], Awaitable[T]]) -> T:
+        """Whoever has least to do, and another if that one fails."""
+        attempts = _Attempts(self._patience)
+        level: Level | None = None
+        while True:
+            fit = self._fit(await self._able(model), attempts)
+            level = level or (level_of(fit) if fit else None)
+            fit = [one for one in fit if one.able.prompt == level]
+            if not fit:
+                raise attempts.error or self._nobody(model)
+            member = fit[least([_candidate(one, model) for one in fit])].member
+            try:
+                with member.enter(model) as errand:
+                    try:
+                        given = await call(member.engine)
+                    except AntiphonError as error:
+                        errand.failed(error)
+                        attempts.failed(member, error)
+                    else:
+                        errand.began()
+                        errand.ended()
+                        return given
+            finally:
+                self._free()
+
+    async def _choose(self, work: Work, attempts: "_Attempts") -> Member:
+        """Whoever may be given this work now, and has room: or wait until somebody has."""
+        while True:
+            able = [one for one in await self._able(work.model) if work.level in (None, one.able.prompt)]
+            fit = self._fit(able, attempts)
+            if not fit:
+                raise attempts.error or self._nobody(work.model)
+            roomy = [one for one in fit if one.member.has_room(work.model, one.able)]
+            if len(roomy) == 1:
+                return roomy[0].member
+            if roomy:
+                return roomy[choose([_candidate(one, work.model) for one in roomy], affinity(work))].member
+            await self._room(attempts)
+
+    def _fit(self, able: list[Able], attempts: "_Attempts") -> list[Able]:
+        """Who may be given work and was not tried. Where there is but one, it is asked however it is: who else?"""
+        now = _now()
+        if len(able) == 1 and not attempts.tried:
+            return able
+        return [one for one in able if one.member not in attempts.tried and one.member.fit(now)]
+
+    async def _able(self, model: str) -> list[Able]:
+        """All that serve it. One that has lost the model meanwhile does not."""
+        found = []
+        for member in self._having(model):
+            if not member.draining:
+                try:
+                    able = await member.engine.capabilities(model)
+                except (ModelNotFound, Unavailable):
+                    continue
+                member.told = able.slots
+                found.append(Able(member, able))
+        return found
+
+    def _having(self, model: str) -> list[Member]:
+        """Those that list it; if none does, those that serve it all the same."""
+        members = self._roster.members
+        listing = [member for member in members if member.lists(model)]
+        return listing or [member for member in members if member.engine.serves(model)]
+
+    def _kinds(self) -> str:
+        return "+".join(sorted({member.engine.name for member in self._roster.members}))
+
+    async def _room(self, attempts: "_Attempts") -> None:
+        """Until somebody may have some."""
+        attempts.check()
+        freed = asyncio.Event()
+        self._waiting[freed] = None
+        try:
+            async with asyncio.timeout(min(LOOK_SECONDS, attempts.left)):
+                await freed.wait()
+        except TimeoutError:
+            pass  # an engine may have come back, which nobody says
+        finally:
+            del self._waiting[freed]
+
+    def _free(self) -> None:
+        for freed in self._waiting:
+            freed.set()
+
+    def _nobody(self, model: str) -> AntiphonError:
+        if not (having := self._having(model)):
+            return ModelNotFound(f"The model '{model[:80]}' does not exist here.", param="model")
+        now = _now()
+        soonest = min(member.fit_in(now) for member in having)
+        return Unavailable("No engine that serves this model can be given work now.", retry_after=max(soonest, _SOON))
+
+
+class _Attempts:
+    """At one work: who was tried, and how the last one failed."""
+
+    def __init__(self, patience: float) -> None:
+        self._until = _now() + patience
+        self.tried: set[Member] = set()
+        self.error: AntiphonError | None = None
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self._until - _now())
+
+    def failed(self, member: Member, error: AntiphonError) -> None:
+        """Raises the error if no other may be tried."""
+        self.tried.add(member)
+        self.error = error
+        if not moves_on(error) or not self.left:
+            raise error
+
+    def check(self) -> None:
+        if not self.left:
+            raise self.error or Busy("No engine had room for this in time.", retry_after=_SOON)
+
+
+def _candidate(one: Able, model: str) -> Candidate:
+    return Candidate(one.member.seat.place, one.member.load(model, one.able), one.slots)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,40 @@
+"""Bytes that engines really sent, replayed: what comes of them is what came of them, wherever they are cut; and what
+engines are sent is what they were sent. `make golden` writes the expectations anew; the difference is for review."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tools.golden import RECORDED, expected, read, recordings, replay
+from tools.golden_cases import CASES
+
+pytestmark = pytest.mark.anyio
+
+SEEDS = range(4)
+FOUND = recordings()
+
+
+def _name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", FOUND, ids=_name)
+@pytest.mark.shows("C.14", "C.15", "C.16", "C.17", "C.18", "C.20", "C.21")
+async def test_a_recording_says_what_it_said(path: Path) -> None:
+    wanted: Any = msgspec.json.decode(expected(path).read_bytes())
+    for seed in SEEDS:
+        assert await replay(path, seed) == wanted
+
+
+def test_vllm_and_llama_cpp_were_recorded_and_the_others_say_that_they_were_not() -> None:
+    how: dict[str, set[str]] = {}
+    for path in FOUND:
+        how.setdefault(path.parent.name, set()).add(read(path).how)
+    assert how["vllm"] == how["llamacpp-server"] == {RECORDED}
+    assert all("documentation" in words for name in ("sglang", "ovms", "ollama") for words in how[name])
+
+
+def test_every_case_was_recorded_from_vllm() -> None:
+    assert {path.stem for path in FOUND if path.parent.name == "vllm"} == CASES.keys()
