@@ -6,7 +6,8 @@ import pytest
 from antiphon.admission import Admission
 from antiphon.agent.declared import Declared
 from antiphon.agent.patience import Deadlines
-from antiphon.agent.run import Keep, Plan, Run
+from antiphon.agent.plan import Plan
+from antiphon.agent.run import Keep, Run
 from antiphon.core.deltas import Text, Thought
 from antiphon.core.emitter import Emitter
 from antiphon.core.entries import Ended

@@ -121,6 +121,7 @@ class Work(Struct, frozen=True, kw_only=True):
     cache_key: str | None = None  # the client's prompt_cache_key
     salt: str | None = None  # what keeps prefix caches apart: of tenants, and of whom a client keeps apart
     affinity: str | None = None  # works of the same one are best done where their common prefix is warm
+    level: Literal["chat", "text", "tokens"] | None = None  # what its reader expects to come back; None: whatever
     priority: int | None = None
     kv_transfer_params: Json | None = None
 

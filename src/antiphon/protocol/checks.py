@@ -11,15 +11,20 @@ from antiphon.errors import InvalidConversationId, InvalidValue, MissingParamete
 from antiphon.limits import Limits
 from antiphon.protocol.items import (
     AdditionalTools,
+    ComputerCallOutput,
+    CustomToolCallOutput,
+    FunctionCallOutput,
     InputFile,
     InputImage,
     InputItem,
     ItemReference,
     Message,
+    MessagePart,
+    Screenshot,
     ToolSearchOutput,
 )
 from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import JsonSchemaFormat
+from antiphon.protocol.response import JsonSchemaFormat, StructuralTagFormat
 from antiphon.protocol.schemas import Vetting
 from antiphon.protocol.tool_checks import ToolChecks
 from antiphon.protocol.tools import Json
@@ -27,6 +32,8 @@ from antiphon.protocol.tools import Json
 Check = Callable[[CreateResponse, Limits], None]
 
 _SHOWN = 64  # characters of what was sent
+_SCHEMAS = frozenset({"schema", "json_schema"})  # what holds one within a structural tag
+_SHOWING = frozenset({InputImage, InputFile, Screenshot})  # parts that show something
 
 
 def check_count(items: object, name: str, most: int) -> None:
@@ -48,7 +55,7 @@ def check_items(items: Sequence[InputItem], name: str, limits: Limits) -> None:
     for index, item in enumerate(items):
         if type(item) is Message:
             for number, part in enumerate(item.content):
-                if type(part) is InputImage or type(part) is InputFile:
+                if type(part) in _SHOWING:
                     _check_part(part, f"{name}[{index}].content[{number}]")
         else:
             _check_item(item, f"{name}[{index}]", limits)
@@ -77,9 +84,10 @@ def _check_input(request: CreateResponse, limits: Limits) -> None:
     check_items(request.input, "input", limits)
 
 
-def _check_part(part: InputImage | InputFile, param: str) -> None:
-    if type(part) is InputImage and part.image_url is UNSET and part.file_id is UNSET:
-        raise _missing(f"{param}.image_url", "An input_image needs an image_url or a file_id.")
+def _check_part(part: MessagePart, param: str) -> None:
+    if isinstance(part, (InputImage, Screenshot)) and part.image_url is UNSET and part.file_id is UNSET:
+        kind = str(part.__struct_config__.tag)
+        raise _missing(f"{param}.image_url", f"A part of type {kind} needs an image_url or a file_id.")
     if type(part) is InputFile and part.file_data is UNSET and part.file_id is UNSET and part.file_url is UNSET:
         raise _missing(f"{param}.file_data", "An input_file needs data, an id or a URL.")
 
@@ -89,6 +97,11 @@ def _check_item(item: InputItem, param: str, limits: Limits) -> None:
         raise _missing(f"{param}.id", "An item_reference needs an id.")
     if type(item) is AdditionalTools or type(item) is ToolSearchOutput:
         ToolChecks(limits).check(item.tools, f"{param}.tools")
+    elif (type(item) is FunctionCallOutput or type(item) is CustomToolCallOutput) and type(item.output) is list:
+        for number, part in enumerate(item.output):
+            _check_part(part, f"{param}.output[{number}]")
+    elif type(item) is ComputerCallOutput:
+        _check_part(item.output, f"{param}.output")
 
 
 def _check_tools(request: CreateResponse, limits: Limits) -> None:
@@ -99,6 +112,25 @@ def _check_text(request: CreateResponse, limits: Limits) -> None:
     form = request.text.format
     if isinstance(form, JsonSchemaFormat):
         Vetting(limits).vet(form.schema, "text.format.schema")
+    elif isinstance(form, StructuralTagFormat):
+        _check_tag([form.structures or [], form.format or {}], Vetting(limits))
+
+
+def _check_tag(tag: object, vetting: Vetting) -> None:
+    """Whatever in it is compiled: schemas, and patterns that stand by themselves."""
+    waiting = [tag]
+    while waiting:
+        held = waiting.pop()
+        if isinstance(held, list):
+            waiting += held
+        elif isinstance(held, dict):
+            for name, value in held.items():
+                if name in _SCHEMAS and isinstance(value, dict):
+                    vetting.vet(value, "text.format")
+                elif name == "pattern" and isinstance(value, str):
+                    vetting.vet_pattern(value, "text.format")
+                else:
+                    waiting.append(value)
 
 
 def _check_metadata(request: CreateResponse, limits: Limits) -> None:

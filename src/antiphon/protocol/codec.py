@@ -37,7 +37,7 @@ class Decoded(Struct, frozen=True):
     ignored: list[str]  # names of fields that nobody knows
 
 
-class _Shape(Generic[T]):
+class Shape(Generic[T]):
     """One type of body."""
 
     def __init__(self, root: type[T]) -> None:
@@ -54,10 +54,10 @@ class _Shape(Generic[T]):
         return body, self._survey.of(raw, limits)
 
 
-_create = _Shape(CreateResponse)
-_create_conversation = _Shape(CreateConversation)
-_update_conversation = _Shape(UpdateConversation)
-_create_items = _Shape(CreateItems)
+_create = Shape(CreateResponse)
+_create_conversation = Shape(CreateConversation)
+_update_conversation = Shape(UpdateConversation)
+_create_items = Shape(CreateItems)
 
 
 def decode_create(body: bytes, limits: Limits) -> Decoded:
@@ -92,7 +92,7 @@ def decode_items(body: bytes, limits: Limits) -> tuple[CreateItems, list[str]]:
 _Adding = TypeVar("_Adding", CreateConversation, CreateItems)
 
 
-def _with_items(shape: _Shape[_Adding], raw: Json, size: int, limits: Limits) -> tuple[_Adding, list[str]]:
+def _with_items(shape: Shape[_Adding], raw: Json, size: int, limits: Limits) -> tuple[_Adding, list[str]]:
     """A body whose `items` may be written as `input` may."""
     items = raw.get("items")
     check_count(items, "items", MOST_ITEMS)

@@ -10,7 +10,13 @@ from antiphon.errors import InvalidValue
 from antiphon.protocol.tools import Json
 
 # Where a plain string may stand for more; the types do not say so, and /openapi.json has to.
-STRINGS_TOO = {"CreateResponse": ("input", "conversation"), "Message": ("content",)}
+STRINGS_TOO = {
+    "CreateResponse": ("input", "conversation"),
+    "Message": ("content",),
+    "CreateMessage": ("system",),
+    "CountTokens": ("system",),
+    "InputMessage": ("content",),
+}
 _TOOL_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _TOOL_LISTS = frozenset({"additional_tools", "tool_search_output"})
 

@@ -18,11 +18,14 @@ _IGNORED_NAMED = 20
 _SHORT_NAMES: Final = frozenset({
     "model", "id", "name", "call_id", "namespace", "server_label", "connector_id", "tunnel_id", "previous_response_id",
     "version", "user", "safety_identifier", "prompt_cache_key", "request_id", "cache_salt", "container_id", "file_id",
-    "approval_request_id", "caller_id", "filename", "fingerprint", "mode",
+    "approval_request_id", "caller_id", "filename", "fingerprint", "mode", "tool_use_id", "user_id", "media_type",
+    "tool_call_id",
 })  # fmt: skip
 _WITHOUT_EFFECT: Final = frozenset({"prompt_cache_breakpoint"})  # understood, and named all the same
-_LISTS: Final = {"input": "items", "tools": "tools"}  # the bound of any other list is `parts`
-_UNBOUNDED: Final = frozenset({"logprobs", "top_logprobs", "bytes"})  # as long as the text they belong to
+# The bound of any other list is `parts`.
+_LISTS: Final = {"input": "items", "messages": "items", "tools": "tools", "functions": "tools"}
+# As long as the text that they belong to, or that they are.
+_UNBOUNDED: Final = frozenset({"logprobs", "top_logprobs", "bytes", "prompt"})
 
 
 class Shape(Struct, frozen=True):

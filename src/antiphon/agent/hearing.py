@@ -1,0 +1,174 @@
+"""Hears one call of a model out: waits for a place, then for chunk after chunk, and never longer than is patient.
+
+    with hearing:                          the clocks run; what patience ends is raised here as its reason
+        await hearing.ready()              a place at the model
+        await hearing.first(feed)          optional: until there is something to tell
+        await hearing.listen(feed, tell)   the token path, to the end
+    hearing.leave()                        in any case: the place is free again
+
+A Run and an Exchange share this and nothing else awaits an engine's chunks. What they feed and tell is their own.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from time import time
+from types import TracebackType
+from typing import TypeVar
+
+from antiphon.agent.patience import Patience
+from antiphon.agent.plan import Plan
+from antiphon.core.prompt import Chunk
+from antiphon.engines.base import Flow
+from antiphon.errors import AntiphonError, Internal
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Hearing:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._patience = Patience(plan.deadlines)
+        self._source: AsyncGenerator[list[Chunk], None] | None = None
+        self._waits = 1  # the number of the next wait
+        self.first_at: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Is it the engine, or a place at it, that everybody waits for just now?"""
+        return self._patience.waits > 0
+
+    def interrupt(self, error: AntiphonError) -> None:
+        """End it at once, for this reason."""
+        self._patience.end(error)
+
+    def __enter__(self) -> None:
+        self._patience.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        over = self._patience.over
+        was_us = kind is asyncio.CancelledError and over is not None and self._patience.was_us()
+        self._patience.stop()
+        if was_us and over is not None:
+            raise over from None
+
+    async def ready(self) -> None:
+        """Until there is a place at the model."""
+        if self._patience.over is not None:
+            raise self._patience.over
+        if (ticket := self._plan.ticket) is not None:
+            self._patience.waits = 1
+            await ticket.ready()
+            self._patience.waits = 0
+
+    async def first(self, feed: Callable[[list[Chunk]], list[T]]) -> list[T]:
+        """What there is to tell first; nothing if the engine ends without a word. `listen` goes on from there."""
+        source, patience = self._begun(), self._patience
+        try:
+            patience.waits = self._waits
+            async for chunks in source:
+                patience.waits = 0
+                self._waits += 1
+                if told := feed(chunks):
+                    self._heard()
+                    return told
+                patience.waits = self._waits
+        finally:
+            patience.waits = 0
+        return []
+
+    async def listen(
+        self, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
+    ) -> None:
+        """The token path. Telling is awaited if it has to be, so a slow reader slows the engine down."""
+        source, patience, waits = self._begun(), self._patience, self._waits
+        try:
+            patience.waits = waits
+            async for chunks in source:
+                patience.waits = 0
+                if told := feed(chunks):
+                    if self.first_at is None:
+                        self._heard()
+                    if (telling := tell(told)) is not None:
+                        await telling
+                elif isinstance(chunks, Flow):
+                    await self._pour(chunks, feed, tell)
+                if patience.over is not None:
+                    raise patience.over
+                patience.waits = waits = waits + 1
+        finally:
+            patience.waits = 0
+            await source.aclose()
+
+    async def _pour(
+        self, flow: Flow, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
+    ) -> None:
+        """The token path of engines that can tell by a call, with no wake-up of this task between."""
+        patience = self._patience
+
+        def take(chunks: list[Chunk]) -> Awaitable[None] | None:
+            patience.waits += 1
+            try:
+                if not (told := feed(chunks)):
+                    return None
+                if self.first_at is None:
+                    self._heard()
+                telling = tell(told)
+            except Exception as error:  # where this is called, in a callback of the loop, nobody could do anything
+                return _raised(error)
+            return None if telling is None else self._told(telling)
+
+        patience.waits = 1
+        await flow.pour(take)
+        patience.waits = 0
+
+    async def _told(self, telling: Awaitable[None]) -> None:
+        """It is the reader who is waited for, not the engine."""
+        patience = self._patience
+        patience.waits, waits = 0, patience.waits
+        await telling
+        if patience.over is not None:
+            raise patience.over
+        patience.waits = waits + 1
+
+    async def close(self) -> None:
+        """Nobody listens any more: the engine's work ends, and the place is free."""
+        if self._source is not None:
+            await self._source.aclose()
+        self.leave()
+
+    def leave(self) -> None:
+        if self._plan.ticket is not None:
+            self._plan.ticket.leave()
+
+    def _begun(self) -> AsyncGenerator[list[Chunk], None]:
+        if self._patience.over is not None:
+            raise self._patience.over
+        if self._source is None:
+            self._patience.allow(self._plan.deadlines.first)
+            self._source = self._plan.engine.generate(self._plan.work)
+        return self._source
+
+    def _heard(self) -> None:
+        self.first_at = time()
+        self._patience.allow(self._plan.deadlines.idle)
+
+
+async def _raised(error: Exception) -> None:
+    raise error
+
+
+async def tried(work: Awaitable[None], name: str) -> AntiphonError | None:
+    """What a client can be told of whatever was raised. `name` is for the log."""
+    try:
+        await work
+    except AntiphonError as error:
+        return error
+    except Exception:
+        log.exception("%s failed by a defect", name)
+        return Internal("The server made a mistake while it worked on this response.")
+    return None

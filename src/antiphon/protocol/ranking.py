@@ -1,0 +1,43 @@
+"""Score, rerank, classify and pooling: JSON that engines know better than we do, of which only the model is read."""
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.errors import EngineFailed, InvalidType, InvalidValue
+from antiphon.limits import Limits
+from antiphon.protocol.codec import decode_object, encode
+from antiphon.protocol.tools import Json
+
+JSON = "application/json"
+
+_decoder = msgspec.json.Decoder()
+
+
+class Ranking(Struct, frozen=True):
+    model: str | None
+    body: Json
+
+    def saying(self, model: str) -> bytes:
+        """The body, for the model of this name."""
+        return encode({**self.body, "model": model})
+
+
+def decode_ranking(body: bytes, limits: Limits) -> Ranking:
+    raw = decode_object(body, limits)
+    model = raw.get("model")
+    if not isinstance(model, str | None):
+        raise InvalidType("Invalid type for 'model': expected a string.", param="model")
+    if model is not None and not 0 < len(model) <= limits.id_length:
+        raise InvalidValue(f"'model' has 1 to {limits.id_length} characters.", param="model")
+    return Ranking(model, raw)
+
+
+def answered(body: bytes, model: str) -> bytes:
+    """What an engine answered, which has to be JSON, under the name that the client used for its model."""
+    try:
+        answer = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise EngineFailed("The engine gave an answer that is not JSON.") from None
+    if isinstance(answer, dict) and "model" in answer:
+        return encode({**answer, "model": model})
+    return body
