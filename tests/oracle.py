@@ -11,6 +11,7 @@ from openai._models import construct_type
 from openai._types import omit
 from openai.lib.responses_websocket._accumulator import ResponsesWebSocketAccumulator
 from openai.lib.streaming.responses._responses import ResponseStreamState
+from openai.types import CreateEmbeddingResponse
 from openai.types.conversations import Conversation, ConversationDeletedResource
 from openai.types.conversations.conversation_item_list import ConversationItemList
 from openai.types.responses import Response, ResponseStreamEvent
@@ -47,6 +48,8 @@ DEVIATIONS: dict[str, set[str]] = {
     "ResponseCustomToolCallInputDeltaEvent": {"obfuscation"},
     "ResponseMcpCallArgumentsDeltaEvent": {"obfuscation"},
     "ResponseCodeInterpreterCallCodeDeltaEvent": {"obfuscation"},
+    # vLLM's
+    "CreateEmbeddingResponse": {"id", "created"},
     # the AI SDK wants to see that a custom call is completed
     "ResponseCustomToolCall": {"status"},
     # a client's own fields on items that it gets back
@@ -95,6 +98,11 @@ def check_conversation_item(item: dict[str, Any]) -> None:
 def check_conversation(conversation: dict[str, Any]) -> None:
     """The same for a conversation, or the word that it is deleted."""
     _check(Conversation if conversation.get("object") == "conversation" else ConversationDeletedResource, conversation)
+
+
+def check_embeddings(answer: dict[str, Any]) -> None:
+    """The same for a list of embeddings that are written as numbers."""
+    _check(CreateEmbeddingResponse, answer)
 
 
 def accumulate(events: Iterable[dict[str, Any]]) -> Response:

@@ -46,8 +46,8 @@ MAX_PARAMETERS = 8
 
 VAGUE = re.compile(r"(^|_)(utils?|helpers?|common|managers?|handlers?|processors?|misc)(_|$)")
 
-# Where everything is caught: a run's task, the boundary of tools, the outermost edge.
-CATCH_ALL = {"agent/run.py", "agent/loop.py", "transport/app.py"}
+# Where everything is caught: what runs and exchanges are tried in, the boundary of tools, the outermost edge.
+CATCH_ALL = {"agent/hearing.py", "agent/loop.py", "transport/app.py"}
 
 # Who may open connections of its own: the way out, the engines, and the terminal's client.
 HTTP_CLIENTS = {"httpx", "httpx2", "requests", "aiohttp", "urllib3", "urllib.request", "http.client"}
@@ -57,9 +57,10 @@ MAY_CONNECT = {"egress", "engines", "cli"}
 IO = {"asyncio", "anyio", "socket", "time", "datetime", "subprocess", "threading", "http", "os", "selectors"}
 WITHOUT_IO = {"core", "parsers"}
 
-# What makes a class a plug-in of its folder, which must then stand in the folder's registry.
+# What makes a class a plug-in of its folder, which must then stand in the folder's registry. What is made of engines is
+# none to choose.
 PLUGINS: dict[str, Callable[[ast.ClassDef], bool]] = {
-    "engines": lambda node: {"generate", "capabilities"} <= _methods(node),
+    "engines": lambda node: {"generate", "capabilities"} <= _methods(node) and "members" not in _methods(node),
     "parsers": lambda node: node.name.endswith("Parser"),
     "stores": lambda node: (
         {"append", "tell"} <= _methods(node) or any(_name(base) == "SqlStore" for base in node.bases)

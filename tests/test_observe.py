@@ -9,6 +9,7 @@ import pytest
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
+from antiphon.engines.base import State
 from antiphon.observe import Metrics, set_up_logging
 from antiphon.observe.series import Registry
 
@@ -72,14 +73,20 @@ def test_a_response_without_a_token_has_no_time_to_it(metrics: Metrics) -> None:
 def test_gauges_are_read_when_asked_for(metrics: Metrics) -> None:
     queue = {"running": 1, "waiting": 0}
     metrics.watch_queue(lambda: queue["running"], lambda: queue["waiting"])
-    up = [("fake", "a", True), ("fake", 'odd "name"\\\n', False)]
-    metrics.watch_engines(lambda: up)
+    odd = 'odd "name"\\\n'
+    well = State(name="one", engine="fake", models=("a",), healthy=True, running=3)
+    ill = State(name="two", engine="fake", models=(odd,), healthy=False, breaker="open", failures=4, draining=True)
+    metrics.watch_engines(lambda: [well, ill])
     assert value(metrics, "antiphon_requests_running") == 1
     queue["running"] = 5
     assert value(metrics, "antiphon_requests_running") == 5
     assert value(metrics, "antiphon_requests_waiting") == 0
-    assert value(metrics, "antiphon_engine_up", engine="fake", model="a") == 1
-    assert value(metrics, "antiphon_engine_up", engine="fake", model='odd "name"\\\n') == 0
+    assert value(metrics, "antiphon_engine_up", engine="one", model="a") == 1
+    assert value(metrics, "antiphon_engine_up", engine="two", model=odd) == 0
+    assert value(metrics, "antiphon_engine_running", engine="one") == 3
+    assert value(metrics, "antiphon_engine_breaker", engine="two") == 1
+    assert value(metrics, "antiphon_engine_draining", engine="two") == 1
+    assert value(metrics, "antiphon_engine_failures_total", engine="two") == 4
 
 
 def test_the_build_and_the_process_are_told_of(metrics: Metrics) -> None:

@@ -9,10 +9,13 @@ import pytest
 
 from antiphon import config as settings_package
 from antiphon.config import Config
+from antiphon.config.engines import EngineSpec
+from antiphon.engines.building import build_pool
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.engines.http.base import HttpSettings
 from antiphon.engines.http.vllm import Vllm
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
+from antiphon.engines.pool import Pool
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError, Unavailable
 from antiphon.wiring import build_app, build_engine, build_store
@@ -46,6 +49,52 @@ def test_an_engine_that_runs_elsewhere_is_told_where_and_with_which_key() -> Non
     assert isinstance(engine, Vllm)
     expected = HttpSettings(engine="vllm+https://gpu", engine_key="k", model=("m",), idle_timeout=7.0)
     assert engine.settings == expected
+
+
+@pytest.mark.shows("C.23")
+def test_several_engines_are_a_pool_and_each_has_what_is_its_own() -> None:
+    config = Config(
+        engine=("vllm://a:8000", "vllm+https://b", "llamacpp"),
+        engine_key=("a:8000=for-a", "b=for-b"),
+        model=("x.gguf",),
+        engine_slots=7,
+    )
+    pool = build_engine(config)
+    assert isinstance(pool, Pool)
+    first, second, third = [member.engine for member in pool.members()]
+    assert isinstance(first, Vllm)
+    assert isinstance(second, Vllm)
+    assert isinstance(third, LlamaCpp)
+    assert (first.settings.engine, first.settings.engine_key) == ("vllm://a:8000", "for-a")
+    assert (second.settings.engine, second.settings.engine_key) == ("vllm+https://b", "for-b")
+    assert (first.settings.model, third.settings.model) == ((), ("x.gguf",))
+    assert [member.seat.bound for member in pool.members()] == [7, 7, None]
+    assert [member.name for member in pool.members()] == ["vllm", "vllm-2", "llamacpp"]
+
+
+def test_what_a_table_says_of_one_engine_comes_before_what_is_said_of_all() -> None:
+    tables = (
+        EngineSpec(url="vllm://a", level="tokens", models=("m",), slots=3),
+        EngineSpec(url="vllm://b", name="vllm"),
+        EngineSpec(url="llamacpp", models=("y.gguf",), slots=2),
+    )
+    pool = build_engine(Config(engines=tables, slots=9, idle_timeout=5.0))
+    assert isinstance(pool, Pool)
+    first, second, third = [member.engine for member in pool.members()]
+    assert isinstance(first, Vllm)
+    assert isinstance(second, Vllm)
+    assert isinstance(third, LlamaCpp)
+    assert (first.settings.engine_level, first.settings.model, first.settings.idle_timeout) == ("tokens", ("m",), 5.0)
+    assert second.settings.engine_level == "chat"
+    assert (third.settings.model, third.settings.slots) == (("y.gguf",), 2)
+    assert [member.seat.bound for member in pool.members()] == [3, 1024, 2]
+    assert [member.name for member in pool.members()] == ["vllm-2", "vllm", "llamacpp"]
+
+
+def test_one_engine_can_be_a_pool_too_so_that_others_may_join() -> None:
+    pool = build_pool(Config(engine="fake"))
+    assert [type(member.engine) for member in pool.members()] == [FakeEngine]
+    assert pool.name == "fake"
 
 
 def test_an_engine_that_nobody_knows_is_a_sentence_with_those_that_are_known() -> None:
@@ -108,6 +157,8 @@ def test_there_is_no_setting_that_nothing_reads() -> None:
         read |= {*fields, *(f"{name}_{field}" for field in fields)}
     read |= {"url", "host", "port"} if "server_url" in read else set()
     read |= {"store"} if "store_place" in read else set()
+    read |= {"engines", "engine_slots"} if "specs" in read else set()
+    read |= {"alias", "aliases"} if "names" in read else set()
     assert set(Config.__struct_fields__) - read == set()
 
 

@@ -1,36 +1,42 @@
-"""The only file that knows everyone: Config → engine, store → service → app.
-
-An engine's settings are filled from Config by name: `rate` of the fake engine is `fake_rate`, `context` is `context`.
-What Config leaves open (None) is the engine's to decide.
-"""
+"""The only file that knows everyone: Config → engine, store → service → app."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from importlib import import_module
 from importlib.metadata import version
-from typing import Any, get_args, get_type_hints
 
 from msgspec import Struct
 
 from antiphon.agent.patience import Deadlines
 from antiphon.config import Config
+from antiphon.egress import Egress, Policy
 from antiphon.engines.base import Engine
-from antiphon.engines.registry import ENGINES
-from antiphon.errors import StartupError
+from antiphon.engines.building import Progress, build_pool
+from antiphon.engines.building import build_engine as build_engine
 from antiphon.observe import Metrics, set_up_logging
+from antiphon.service.attachments import Attachments
+from antiphon.service.chat import Chat
+from antiphon.service.completions import Completions
 from antiphon.service.conversations import Conversations
+from antiphon.service.counting import Counting
+from antiphon.service.doing import Doing
+from antiphon.service.embeddings import Embeddings
+from antiphon.service.exchanges import Exchanges
 from antiphon.service.following import Following
 from antiphon.service.jobs import Jobs, JobSettings
 from antiphon.service.keeping import Keeper, Keeping
+from antiphon.service.messages import Messages
 from antiphon.service.models import Models
+from antiphon.service.naming import OutputTokens, naming
 from antiphon.service.past import Past
 from antiphon.service.planner import Planner, Terms
-from antiphon.service.prepare import OutputTokens
+from antiphon.service.relays import Relays
+from antiphon.service.reloading import Reloading
 from antiphon.service.responses import Responses
 from antiphon.service.sessions import Sessions, SessionSettings
 from antiphon.service.stored import Stored
 from antiphon.service.tally import Tally
 from antiphon.service.tasks import Tasks
+from antiphon.service.tokens import Tokens
 from antiphon.stores.base import Bounds, Store
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.live.registry import live_log
@@ -38,17 +44,24 @@ from antiphon.stores.registry import make_store
 from antiphon.transport import server
 from antiphon.transport.app import App
 from antiphon.transport.capabilities import CapabilitiesEndpoint
+from antiphon.transport.chat import ChatEndpoint
+from antiphon.transport.completions import CompletionsEndpoint
 from antiphon.transport.conversations import ConversationsEndpoint
 from antiphon.transport.delivery import Delivery
+from antiphon.transport.embeddings import EmbeddingsEndpoint
+from antiphon.transport.exchanges import ExchangeDelivery
 from antiphon.transport.guard import Guard
 from antiphon.transport.http import Route
+from antiphon.transport.input_tokens import InputTokensEndpoint
+from antiphon.transport.messages import MessagesEndpoint
 from antiphon.transport.openapi import Docs
+from antiphon.transport.relays import RelaysEndpoint
 from antiphon.transport.responses import ResponsesEndpoint
 from antiphon.transport.stored import StoredEndpoint
 from antiphon.transport.system import System
+from antiphon.transport.tokens import TokensEndpoint
 
 Announce = Callable[[str, list[str]], None]
-Progress = Callable[[str, int, int], None]  # the task, what is done of it, the whole
 
 _MEMORY = "memory"
 _MOST_BYTES = 10 * 1024**3
@@ -69,6 +82,13 @@ class Parts(Struct, frozen=True, kw_only=True):
     following: Following
     jobs: Jobs
     responses: Responses
+    exchanges: Exchanges
+    counting: Counting
+    messages: Messages
+    chat: Chat
+    completions: Completions
+    doing: Doing
+    tokens: Tokens
 
     async def deleted(self, tenant: str, response_id: str) -> None:
         """A response was deleted: nobody here goes on with it."""
@@ -80,19 +100,21 @@ class Lifecycle:
     """What is opened before the first request and closed after the last, in the reverse order."""
 
     def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+        self.parts = parts
+        self.reloading: Reloading | None = None  # if the settings can be read again
         self._opened = AsyncExitStack()
         self._beating, self._scanning = Tasks(), Tasks()
 
     async def open(self) -> None:
         """What is only half open when something goes wrong is closed too."""
-        parts, opened = self._parts, self._opened
+        parts, opened = self.parts, self._opened
         opened.push_async_callback(parts.store.close)
         await parts.store.open()
         opened.push_async_callback(parts.live.close)
         await parts.live.open(parts.sessions.hear)
         opened.push_async_callback(parts.engine.close)
         await parts.engine.open()
+        self._beating.start(parts.models.attend())
         self._beating.start(parts.keeper.attend())
         opened.push_async_callback(self._beating.close)
         opened.push_async_callback(parts.keeper.drain, _LAST_WRITES)
@@ -104,36 +126,54 @@ class Lifecycle:
         await self._opened.aclose()
 
     def busy(self) -> bool:
-        return self._parts.sessions.busy()
+        return self.parts.sessions.busy()
+
+    def reload(self) -> None:
+        if self.reloading is not None:
+            self._beating.start(self.reloading.read())
 
     def rest(self) -> None:
-        self._parts.jobs.rest()
+        self.parts.jobs.rest()
 
     def interrupt(self) -> None:
-        self._parts.responses.interrupt()
+        self.parts.responses.interrupt()
+        self.parts.exchanges.interrupt()
 
 
-def serve(config: Config, announce: Announce, progress: Progress) -> None:
-    """Until a signal comes. `announce` is told the address and the models once clients can connect."""
+def serve(config: Config, announce: Announce, progress: Progress, again: Callable[[], Config] | None = None) -> None:
+    """Until a signal comes. `announce` is told the address and the models once clients can connect; `again` reads the
+    settings anew."""
     set_up_logging(config.log_format, config.log_level)
-    engine = build_engine(config, progress)
+    pool = build_pool(config, progress)
+    app = build_app(config, pool)
+    life = app.lifecycle
+    assert isinstance(life, Lifecycle)  # as build_app makes it
+    models = life.parts.models
+    if again is not None:
+        life.reloading = Reloading(config, again, pool, models)
 
     def tell(address: str) -> None:
-        names = [model.id for model in engine.models()]
-        announce(address, [*config.served_model_name, *names[1:]] if config.served_model_name else names)
+        announce(address, [model.id for model in models.models()])
 
-    server.serve(build_app(config, engine), config, tell)
+    server.serve(app, config, tell)
 
 
-def build_app(config: Config, engine: Engine, store: Store | None = None, live: LiveLog | None = None) -> App:
-    """A store or a live log that is given is used as it is."""
+def build_app(
+    config: Config,
+    engine: Engine,
+    store: Store | None = None,
+    live: LiveLog | None = None,
+    egress: Egress | None = None,
+) -> App:
+    """A store, a live log or a way out that is given is used as it is."""
     metrics = Metrics(version("antiphon"))
     store = store or build_store(config)
-    parts = _build_parts(config, engine, metrics, store, live or build_live(config, store))
+    egress = egress or Egress(Policy(config.allow_egress))
+    parts = _build_parts(config, engine, metrics, store, live or build_live(config, store), egress)
     guard = Guard(config)
     routes = [*_api(config, parts), *System(parts.models, metrics, guard, version("antiphon"), store).routes()]
     documented = [*routes, *Docs(routes, version("antiphon")).routes()]
-    metrics.watch_engines(lambda: [(engine.name, model.id, engine.healthy()) for model in engine.models()])
+    metrics.watch_engines(parts.models.states)
     return App(documented, guard, metrics, Lifecycle(parts))
 
 
@@ -145,14 +185,19 @@ def build_live(config: Config, store: Store) -> LiveLog:
     return live_log(config.live, store, config.background_timeout)
 
 
-def _build_parts(config: Config, engine: Engine, metrics: Metrics, store: Store, live: LiveLog) -> Parts:
-    models = Models([engine], config.served_model_name, config.accept_any_model, config.queue)
+def _build_parts(
+    config: Config, engine: Engine, metrics: Metrics, store: Store, live: LiveLog, egress: Egress
+) -> Parts:
+    models = Models([engine], naming=naming(config), queue=config.queue)
     past, tally = Past(store), Tally(metrics)
-    planner = Planner(models, past, _terms(config))
+    attachments = Attachments(egress, config.limits, config.egress_timeout)
+    planner = Planner(models, past, _terms(config), attachments)
     keeper = Keeper(store, live, _keeping(config, store), past.remember)
     sessions = Sessions(store, live, _session_settings(config), tally.ended)
     following = Following(store, live, sessions)
     jobs = Jobs(keeper, planner, sessions, following, _job_settings(config))
+    exchanges, counting = Exchanges(planner, sessions, tally), Counting(planner, config.queue)
+    doing = Doing(models, config.run_timeout)
     metrics.watch_queue(running=lambda: sessions.count() - models.waiting(), waiting=models.waiting)
     return Parts(
         store=store,
@@ -165,6 +210,13 @@ def _build_parts(config: Config, engine: Engine, metrics: Metrics, store: Store,
         following=following,
         jobs=jobs,
         responses=Responses(planner, keeper, sessions, following, jobs, tally),
+        exchanges=exchanges,
+        counting=counting,
+        messages=Messages(models, planner, exchanges, counting),
+        chat=Chat(planner, exchanges),
+        completions=Completions(planner, exchanges),
+        doing=doing,
+        tokens=Tokens(doing, planner, config.queue),
     )
 
 
@@ -175,6 +227,13 @@ def _api(config: Config, parts: Parts) -> list[Route]:
     shown = next((model.id for model in parts.models.models()), "MODEL")
     return [
         ResponsesEndpoint(parts.responses, config.limits, delivery).route(shown),
+        InputTokensEndpoint(parts.counting, config.limits).route(shown),
+        ChatEndpoint(parts.chat, config.limits, ExchangeDelivery(config.ping_interval)).route(shown),
+        CompletionsEndpoint(parts.completions, config.limits, ExchangeDelivery(config.ping_interval)).route(shown),
+        *MessagesEndpoint(parts.messages, config.limits, config.ping_interval).routes(shown),
+        EmbeddingsEndpoint(Embeddings(parts.doing), config.limits).route(shown),
+        *TokensEndpoint(parts.tokens, config.limits).routes(shown),
+        *RelaysEndpoint(Relays(parts.doing), config.limits).routes(shown),
         *StoredEndpoint(stored, parts.following, parts.jobs, delivery).routes(),
         *ConversationsEndpoint(conversations, config.limits).routes(),
         CapabilitiesEndpoint(parts.models).route(),
@@ -210,44 +269,3 @@ def _session_settings(config: Config) -> SessionSettings:
 
 def _job_settings(config: Config) -> JobSettings:
     return JobSettings(slots=config.background_slots, attempts=config.background_attempts, lease=config.lease_seconds)
-
-
-def build_engine(config: Config, progress: Progress | None = None) -> Engine:
-    """`progress` hears of fetches and loads, if the engine has any to tell of."""
-    named = _engine_name(config)
-    place = ENGINES.get(named)
-    if place is None:
-        *others, last = sorted(ENGINES)
-        raise StartupError(f"There is no engine {named!r}; expected {', '.join(others)} or {last}.")
-    module, _, name = place.partition(":")
-    try:
-        kind = getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("antiphon"):
-            raise
-        raise StartupError(f"The {named} engine needs the package {error.name}, which is not installed here.")
-    engine = kind(_settings(kind, config))
-    if hasattr(engine, "on_progress"):
-        engine.on_progress = progress
-    built: Engine = engine
-    return built
-
-
-def _engine_name(config: Config) -> str:
-    """An engine that runs elsewhere is given as a URL: vllm+https://host is of the engine vllm."""
-    scheme, colon, _ = config.engine.partition(":")
-    return scheme.partition("+")[0] if colon else config.engine
-
-
-def _settings(engine: type, config: Config) -> Any:
-    hint = get_type_hints(engine.__init__)["settings"]  # type: ignore[misc]  # of the class as registered
-    kind = next(iter(get_args(hint)), hint)
-    if ":" in config.engine and "engine" not in kind.__struct_fields__:
-        raise StartupError(f"The engine {_engine_name(config)} runs here: it is named without an address.")
-    found = ((name, _value(config, name)) for name in kind.__struct_fields__)
-    return kind(**{name: value for name, value in found if value is not None})
-
-
-def _value(config: Config, name: str) -> Any:
-    own = f"{_engine_name(config)}_{name}"
-    return getattr(config, own) if hasattr(config, own) else getattr(config, name, None)

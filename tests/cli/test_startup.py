@@ -65,7 +65,7 @@ def test_a_bad_script_for_the_fake_engine_is_one_sentence(tmp_path: Path, conten
     ("arguments", "sentence"),
     [
         (["no.gguf"], "There is no model file no.gguf."),
-        (["no"], "There is no file no, and no known model of that name: smollm2-135m-instruct."),
+        (["no"], "There is no file no, and no known model of that name: smollm2-135m-instruct, all-minilm-l6-v2."),
         (["broken.gguf"], "broken.gguf is not a usable GGUF file: "),
         (["a=x.gguf", "--model", "a=y.gguf"], "Two models have the id 'a': name one of them otherwise, as in ID=FILE."),
         (["--cache-dir", "broken.gguf"], "The folder for models, broken.gguf/models, cannot be used: Not a directory."),

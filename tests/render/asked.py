@@ -9,9 +9,10 @@ from antiphon.core.prompt import Json
 from antiphon.limits import Limits
 from antiphon.protocol.codec import decode_create
 from antiphon.protocol.request import CreateResponse
+from antiphon.render.attached import Attached, FileSource, ImageSource, Source
 from antiphon.render.messages import Rendered, render_chat
 
-ALL = frozenset({"tools", "reasoning.effort", "input_image", "input_file", "input_audio", "developer"})
+ALL = frozenset({"tools", "reasoning.effort", "input_image", "input_audio", "developer"})
 
 
 def request(**fields: Any) -> CreateResponse:
@@ -19,8 +20,25 @@ def request(**fields: Any) -> CreateResponse:
 
 
 def rendered(honours: frozenset[str] = ALL, **fields: Any) -> Rendered:
+    """With everything that it shows, as if it had been brought."""
     asked = request(**fields)
-    return render_chat(make_history((), asked.input), asked, honours)
+    attached = Attached()
+    history = make_history((), asked.input)
+    made = render_chat(history, asked, honours, attached)
+    if not attached.wanted:
+        return made
+    attached.found, attached.wanted = {source: brought(source) for source in attached.wanted}, {}
+    made = render_chat(history, asked, honours, attached)
+    assert not attached.wanted
+    return made
+
+
+def brought(source: Source) -> str:
+    match source:
+        case ImageSource(url):
+            return f"seen:{url}"
+        case FileSource(name, data, url):
+            return f"[{name}] {data or url}"
 
 
 def messages(*items: Json, honours: frozenset[str] = ALL, **fields: Any) -> list[Json]:

@@ -7,10 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.core.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.errors import BadRequest, UnsupportedParameter
 from antiphon.protocol.items import InputItem
-from tests.render.asked import ALL, chat_call, function_call, function_output, messages, rendered, tool_message, user
+from antiphon.render.attached import Attached, FileSource, ImageSource
+from antiphon.render.messages import render_chat
+from tests.render.asked import (
+    ALL,
+    chat_call,
+    function_call,
+    function_output,
+    messages,
+    rendered,
+    request,
+    tool_message,
+    user,
+)
 
 
 @pytest.mark.shows("A.24")
@@ -162,17 +175,47 @@ def test_reasoning_that_is_only_summed_up_is_told_by_its_summary() -> None:
 
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "original"}
-FILE = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,AA"}
+FILE = {"type": "input_file", "filename": "a.txt", "file_data": "QQ=="}
+AUDIO = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
 
 
 @pytest.mark.shows("C.26")
 def test_what_is_no_text_is_shown_in_the_shape_of_chat() -> None:
-    parts = [{"type": "input_text", "text": "look"}, IMAGE, FILE]
+    parts = [{"type": "input_text", "text": "look"}, IMAGE, FILE, AUDIO]
     assert messages({"role": "user", "content": parts})[0]["content"] == [
         {"type": "text", "text": "look"},
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA", "detail": "high"}},
-        {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AA"}},
+        {"type": "image_url", "image_url": {"url": "seen:data:image/png;base64,AA", "detail": "high"}},
+        {"type": "text", "text": "[a.txt] QQ=="},
+        {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
     ]
+
+
+def test_a_file_is_text_for_every_engine() -> None:
+    parts = [{"type": "input_text", "text": "read"}, FILE, {"type": "input_file", "file_url": "https://x/b"}]
+    told = messages({"role": "user", "content": parts}, honours=frozenset())
+    assert told[0]["content"] == "read\n[a.txt] QQ==\n[] https://x/b"
+    told = messages(user(), function_call("a"), function_output("a", [FILE]))
+    assert told[-1]["content"] == "[a.txt] QQ=="
+
+
+def test_what_is_not_there_yet_is_noted_with_its_field_and_how_often_it_is_shown() -> None:
+    shot = {"type": "computer_screenshot", "image_url": "https://x/shot"}
+    items: list[Json] = [
+        {"role": "user", "content": [IMAGE, FILE, IMAGE]},
+        function_call("a"),
+        function_output("a", [{"type": "input_image", "image_url": "https://x/a"}]),
+        {"type": "computer_call", "call_id": "c", "action": {"type": "screenshot"}, "pending_safety_checks": []},
+        {"type": "computer_call_output", "call_id": "c", "output": shot},
+    ]
+    asked = request(input=items)
+    attached = Attached()
+    render_chat(make_history((), asked.input), asked, ALL, attached)
+    assert {source: (wish.param, wish.times) for source, wish in attached.wanted.items()} == {
+        ImageSource("data:image/png;base64,AA"): ("input[0].content[0].image_url", 2),
+        FileSource("a.txt", "QQ=="): ("input[0].content[1].file_data", 1),
+        ImageSource("https://x/a"): ("input[2].output[0].image_url", 1),
+        ImageSource("https://x/shot"): ("input[4].output.image_url", 1),
+    }
 
 
 @pytest.mark.parametrize(
@@ -183,10 +226,10 @@ def test_what_is_no_text_is_shown_in_the_shape_of_chat() -> None:
             "input_image",
             "input[1].content[1]",
         ),
-        ([{"role": "user", "content": [FILE]}], "input_file", "input[0].content[0]"),
+        ([{"role": "user", "content": [AUDIO]}], "input_audio", "input[0].content[0]"),
         ([function_call("a"), function_output("a", [IMAGE])], "input_image", "input[1].output[0]"),
-        ([{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}], "", "input[0].content[0]"),
-        ([{"role": "user", "content": [{"type": "input_file", "file_url": "https://x"}]}], "", "input[0].content[0]"),
+        ([{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}], "", "input[0].content[0].file_id"),
+        ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}], "", "input[0].content[0].file_id"),
         ([{"type": "item_reference", "id": "msg_1"}], "", "input[0]"),
         ([user(), {"type": "compaction", "encrypted_content": "x"}], "", "input[1]"),
         ([user(), {"type": "compaction_trigger"}], "", "input[1]"),

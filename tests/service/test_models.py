@@ -1,9 +1,14 @@
-import pytest
+import asyncio
+from typing import Any
 
-from antiphon.engines.base import Model
+import pytest
+from msgspec.structs import replace
+
+from antiphon.engines.base import Capabilities, Model
 from antiphon.engines.fake import FakeEngine
-from antiphon.errors import ModelNotFound
+from antiphon.errors import Busy, ModelNotFound
 from antiphon.service.models import Models
+from antiphon.service.naming import Naming, OutputTokens
 
 
 class TwoModels(FakeEngine):
@@ -56,3 +61,117 @@ def test_an_unhealthy_engine_is_a_reason_not_to_be_ready() -> None:
     assert directory.ready() == []
     engine.up = False
     assert directory.ready() == ["The fake engine is not ready."]
+
+
+class Roomy(TwoModels):
+    """One that has so many slots for all of its models together."""
+
+    slots = 1
+
+    async def capabilities(self, model: str) -> Capabilities:
+        return replace(await super().capabilities(model), slots=self.slots, lane="all")
+
+
+def named(engine: TwoModels | None = None, **naming: Any) -> Models:
+    return Models([engine or TwoModels()], naming=Naming(**naming), queue=1)
+
+
+@pytest.mark.shows("H.16")
+def test_an_alias_of_any_model_is_found_and_listed() -> None:
+    directory = named(aliases={"fast": "two", "lost": "three"})
+    served = directory.find("fast")
+    assert (served.name, served.model) == ("fast", "two")
+    assert [model.id for model in directory.models()] == ["one", "two", "fast"]
+    assert directory.model("fast").created == 2
+    with pytest.raises(ModelNotFound):
+        directory.find("lost")
+
+
+def test_an_alias_may_stand_for_the_name_under_which_the_first_model_is_served() -> None:
+    served = named(served=("mine",), aliases={"gpt": "mine"}).find("gpt")
+    assert (served.name, served.model) == ("gpt", "one")
+
+
+@pytest.mark.shows("C1.1")
+def test_a_model_has_a_room_of_its_own_by_its_name_or_by_its_alias() -> None:
+    rooms = {"two": OutputTokens(most=5), "fast": OutputTokens(most=3)}
+    directory = named(aliases={"fast": "two", "other": "two"}, rooms=rooms, room=OutputTokens(most=9))
+    found = [directory.find(name).room for name in ("one", "two", "other", "fast")]
+    assert [room and room.most for room in found] == [9, 5, 5, 3]
+    assert models().find("one").room is None
+
+
+def test_names_and_rooms_may_change_and_those_who_wait_stay() -> None:
+    directory = named(aliases={"fast": "two"})
+    directory.renew(Naming(aliases={"slow": "one"}, rooms={"one": OutputTokens(most=1)}), queue=9)
+    assert [model.id for model in directory.models()] == ["one", "two", "slow"]
+    assert directory.find("slow").room == OutputTokens(most=1)
+    with pytest.raises(ModelNotFound):
+        directory.find("fast")
+
+
+@pytest.mark.anyio
+async def test_models_that_share_slots_share_a_queue() -> None:
+    directory = named(Roomy())
+    one, two = directory.find("one"), directory.find("two")
+    able = await one.capabilities()
+    running = directory.admit(one, able)
+    assert running is not None
+    waiting = directory.admit(two, await two.capabilities())
+    assert directory.waiting() == 1
+    with pytest.raises(Busy):
+        directory.admit(one, able)
+    running.leave()
+    assert directory.waiting() == 0
+    assert waiting is not None
+
+
+@pytest.mark.anyio
+async def test_who_waits_comes_in_when_engines_come_back_though_nobody_else_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("antiphon.service.models._LOOK", 0.01)
+    engine = Roomy()
+    directory = named(engine)
+    served = directory.find("one")
+    able = await served.capabilities()
+    directory.admit(served, able)
+    waiting = directory.admit(served, able, tenant="b")
+    assert waiting is not None
+    attending = asyncio.ensure_future(directory.attend())
+    engine.slots = 2
+    async with asyncio.timeout(5):
+        await waiting.ready()
+    attending.cancel()
+    await asyncio.wait([attending])
+    assert directory.waiting() == 0
+
+
+@pytest.mark.anyio
+async def test_a_queue_has_as_many_slots_as_there_are_now() -> None:
+    engine = Roomy()
+    directory = named(engine)
+    served = directory.find("one")
+    tickets = [directory.admit(served, await served.capabilities()) for _ in range(2)]
+    assert directory.waiting() == 1
+    engine.slots = 3
+    tickets.append(directory.admit(served, await served.capabilities()))
+    assert directory.waiting() == 0, "who waited has its turn as well as who came last"
+    engine.slots = 1
+    tickets.append(directory.admit(served, await served.capabilities()))
+    assert directory.waiting() == 1
+    for ticket in tickets:
+        assert ticket is not None
+        ticket.leave()
+
+
+@pytest.mark.anyio
+async def test_lanes_that_nobody_is_in_are_forgotten() -> None:
+    directory = named(Roomy())
+    served = directory.find("one")
+    able = await served.capabilities()
+    for number in range(100):
+        ticket = directory.admit(served, replace(able, lane=f"{number}"))
+        assert ticket is not None
+        ticket.leave()
+    assert len(directory._lanes) <= 2

@@ -73,7 +73,8 @@ class Client:
 
     def __init__(self, app: App, *asked: str, **body: Any) -> None:
         """`asked`: a method and a path, if it is not a response that is to be made."""
-        content = b"" if asked else json.dumps({"model": "fake", "input": "hi", "stream": True, **body}).encode()
+        given = body if asked else {"model": "fake", "input": "hi", "stream": True, **body}
+        content = json.dumps(given).encode() if given else b""
         self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._inbox.put_nowait({"type": "http.request", "body": content, "more_body": False})
         self.heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from antiphon.config import Config
-from antiphon.engines.base import Model
+from antiphon.engines.base import Model, State
 from antiphon.errors import EngineFailed, ModelNotFound, StartupError
 from antiphon.limits import Limits
 from antiphon.observe import Metrics, set_up_logging
@@ -27,6 +27,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
+        self.engines: list[State] = []
 
     def models(self) -> list[Model]:
         return [Model(id="small", created=1), Model(id="org/large", created=2, owned_by="org")]
@@ -39,6 +40,9 @@ class Shelf:
 
     def ready(self) -> list[str]:
         return self.reasons
+
+    def states(self) -> list[State]:
+        return self.engines
 
 
 class Life:
@@ -65,6 +69,9 @@ class Life:
     def busy(self) -> bool:
         return False
 
+    def reload(self) -> None:
+        sys.stderr.write("reloaded\n")
+
     def rest(self) -> None:
         """Nothing is taken up here anyway."""
 
@@ -77,7 +84,7 @@ class Edge:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.shelf = Shelf()
-        self.life = Life(config.engine)
+        self.life = Life(config.specs[0].url)
         self.metrics = Metrics("1.2.3")
         self.guard = Guard(config)
         system = System(self.shelf, self.metrics, self.guard, "1.2.3")

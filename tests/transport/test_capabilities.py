@@ -23,7 +23,8 @@ async def test_the_probe_of_an_engine_is_shown() -> None:
 async def test_every_kind_of_engine_can_be_asked() -> None:
     async with server("fake") as app:
         (shown,) = (await call(app, "GET", "/v1/capabilities")).json()["data"]
-        assert (shown["engine"], shown["lacks"], shown["counts_tokens"]) == ("fake", {}, True)
+        assert (shown["engine"], [*shown["lacks"]], shown["counts_tokens"]) == ("fake", ["prompt_logprobs"], True)
+        assert {"generate", "embed"} <= {*shown["does"]}
 
 
 async def test_an_engine_that_was_never_there_has_nothing_to_show() -> None:

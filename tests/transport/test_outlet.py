@@ -136,3 +136,27 @@ def test_events_joined_in_one_piece_are_framed_one_by_one_whatever_their_kinds()
     progress = InProgress(sequence_number=1, response=Response(id="resp_1", created_at=1, model="m"))
     events = [delta(0), progress, delta(2), delta(3)]
     assert frames(events) == b"".join([frames([event]) for event in events])
+
+
+async def test_what_a_callback_tells_is_written_at_once(cycle: RequestResponseCycle, wire: Wire) -> None:
+    outlet = open_outlet(cast(Send, cycle.send))
+    outlet.tell([delta(0)])
+    told: list[list[bytes]] = []
+
+    def callback() -> None:
+        outlet.tell([delta(1)])
+        told.append([*wire.writes])
+
+    loop = asyncio.get_running_loop()
+    loop.call_soon(callback)  # after what the task told, which is out by then
+    await turn()
+    loop.call_soon(callback)
+    await turn()
+    assert told == [[chunk(delta(0)), chunk(delta(1))], [chunk(delta(0)), chunk(delta(1)), chunk(delta(1))]]
+
+
+async def test_frames_and_the_end_are_those_of_the_api_that_is_spoken(cycle: RequestResponseCycle, wire: Wire) -> None:
+    outlet = open_outlet(cast(Send, cycle.send), frames=lambda events: b"%d events;" % len(events), done=b"")
+    outlet.tell([delta(0), delta(1)])
+    await outlet.end()
+    assert wire.writes == [b"9\r\n2 events;\r\n0\r\n\r\n"]

@@ -161,6 +161,24 @@ async def test_work_that_does_not_heed_the_interruption_is_cut_off() -> None:
         assert "Traceback" not in one.said()
 
 
+async def test_a_hangup_reads_the_settings_again_and_stops_nothing(server: Process) -> None:
+    server.send(signal.SIGHUP)
+    await server.says("reloaded")
+    async with connected(server) as client:
+        assert (await client.ask(request("/ready"))).status == 200
+    server.send(signal.SIGHUP)
+    await server.says("reloaded\nreloaded")
+
+
+async def test_a_server_that_still_opens_its_engines_has_nothing_to_read_again() -> None:
+    with process(engine="slow") as one:
+        await one.says("opening")
+        one.send(signal.SIGHUP)
+        one.send(signal.SIGTERM)
+        assert await asyncio.to_thread(one.ended) == 0
+        assert one.said() == "opening\nclosed\n"
+
+
 async def test_a_second_interrupt_does_not_wait(server: Process) -> None:
     async with connected(server) as client:
         await client.send(request("/v1/hang"))

@@ -1,7 +1,9 @@
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from antiphon.config import Config
+from antiphon.engines.base import State
 from antiphon.transport.app import App
 from antiphon.transport.system import System
 from tests.asgi import call
@@ -30,6 +32,15 @@ async def test_a_sick_engine_makes_us_not_ready_but_healthy(edge: Edge) -> None:
     assert answer.error["message"] == "The fake engine is not ready. Nor is the other."
     assert answer.header(b"retry-after") == b"1"
     assert (await call(edge.app, "GET", "/health")).status == 200
+
+
+@pytest.mark.shows("H.6")
+async def test_of_several_engines_it_is_said_how_many_are_up(edge: Edge) -> None:
+    well = State(name="a", engine="fake", healthy=True)
+    edge.shelf.engines = [well]
+    assert (await call(edge.app, "GET", "/ready")).json() == {"status": "ready"}
+    edge.shelf.engines = [well, State(name="b", engine="fake", healthy=False), replace(well, draining=True)]
+    assert (await call(edge.app, "GET", "/ready")).json() == {"status": "ready", "engines": {"up": 1, "all": 3}}
 
 
 class Sick:

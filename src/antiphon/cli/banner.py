@@ -9,6 +9,7 @@ from antiphon.cli.db import shown
 from antiphon.config import Config
 
 _log = logging.getLogger(__name__)
+_SHOWN = 6
 _REACHABLE = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 
 
@@ -20,7 +21,8 @@ class Banner:
     def __call__(self, address: str, models: list[str]) -> None:
         """For people on stderr; where lines are read by machines, it is one of those."""
         if self._config.log_format == "json":
-            told = {"address": address, "models": models, "engine": self._config.engine, "store": self._place}
+            engines = [spec.url for spec in self._config.specs]
+            told = {"address": address, "models": models, "engines": engines, "store": self._place}
             _log.info("listening", extra=told)
         else:
             click.echo(self._text(address, models), err=True)
@@ -33,7 +35,7 @@ class Banner:
         key = ' -H "authorization: Bearer $ANTIPHON_API_KEY"' if self._config.api_key else ""
         body = f'{{"model": "{name}", "input": "Hello!"}}'
         lines = [
-            f"Antiphon {version('antiphon')} serves {', '.join(models) or 'no model yet'} with {self._config.engine}",
+            f"Antiphon {version('antiphon')} serves {_listed(models) or 'no model yet'} with {self._engines()}",
             f"  API   {url}/v1",
             f"  docs  {url}/docs",
             f"  store {self._place}",
@@ -42,3 +44,11 @@ class Banner:
         if self._config.config:
             lines.append(f"  settings from {self._config.config}")
         return "\n".join([*lines, "Ctrl-C stops it."])
+
+    def _engines(self) -> str:
+        return _listed([f"{spec.url} (drained)" if spec.drain else spec.url for spec in self._config.specs])
+
+
+def _listed(names: list[str]) -> str:
+    """The first few: a line is for reading."""
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

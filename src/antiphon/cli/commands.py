@@ -7,10 +7,11 @@ from importlib.metadata import version as installed
 import click
 
 from antiphon.cli.banner import Banner
+from antiphon.cli.bench.command import bench
 from antiphon.cli.chat import Chat
 from antiphon.cli.client import Client, Unanswered, Unreachable
 from antiphon.cli.db import db
-from antiphon.cli.options import SettingsCommand, in_groups, named
+from antiphon.cli.options import AGAIN, SettingsCommand, in_groups, named
 from antiphon.cli.progress import Progress
 from antiphon.config import Config
 from antiphon.config.sources import settings
@@ -35,6 +36,7 @@ MODEL is a GGUF file or the name of a known model; without it, a small built-in 
   antiphon serve                              the built-in model
   antiphon serve ./model.gguf                 a file of yours
   antiphon serve big=./big.gguf --model small=./small.gguf
+  antiphon serve --engine vllm://gpu-1:8000 --engine vllm://gpu-2:8000
   antiphon serve --engine fake                no model at all: for tests and demos
   antiphon serve --host 0.0.0.0 --api-key "$KEY"
 
@@ -77,7 +79,7 @@ def cli() -> None:
 def serve(config: Config) -> None:
     from antiphon import wiring  # here alone: `antiphon chat` must not wait for a server's imports
 
-    wiring.serve(config, Banner(config), Progress())
+    wiring.serve(config, Banner(config), Progress(), click.get_current_context().meta[AGAIN])
 
 
 @cli.command(cls=SettingsCommand, rows=[*in_groups(CLIENT.title), *named("api_key", "config")], help=CHAT)
@@ -126,6 +128,7 @@ def pull(config: Config, model: str | None) -> None:
 
 
 cli.add_command(db)
+cli.add_command(bench)
 
 
 @cli.command()

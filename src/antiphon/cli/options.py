@@ -4,6 +4,7 @@ The click side knows no types or defaults: config/sources.py checks a flag as it
 """
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -14,6 +15,7 @@ from msgspec import inspect
 from antiphon.config.sources import Setting, load, settings
 from antiphon.config.table import LIMITS
 
+AGAIN = "antiphon.again"  # in the context: how the settings are read once more
 FOOT = "Each option is also a variable (--log-level: ANTIPHON_LOG_LEVEL) and a key of antiphon.toml (log_level)."
 
 
@@ -50,6 +52,7 @@ class SettingsCommand(click.Command):
         if first := ctx.params.pop("first_model", None):
             given["model"] = (first, *given.get("model", ()))
         ctx.params["config"] = load(given)
+        ctx.meta[AGAIN] = partial(load, given)
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

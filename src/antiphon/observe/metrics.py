@@ -1,7 +1,7 @@
 """The series of the server, told of what happened in the words of the domain. Names are shaped as in vLLM."""
 
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from antiphon.observe.process import add_process
@@ -13,6 +13,8 @@ DURATIONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5
              300.0, 900.0, 3600.0)  # fmt: skip
 PER_TOKEN = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 
+_OPENNESS = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
+
 
 class TokenCounts(Protocol):
     """As the engine counted them."""
@@ -23,6 +25,25 @@ class TokenCounts(Protocol):
     def cached_tokens(self) -> int: ...
     @property
     def output_tokens(self) -> int: ...
+
+
+class EngineState(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def models(self) -> Sequence[str]: ...
+    @property
+    def healthy(self) -> bool: ...
+    @property
+    def draining(self) -> bool: ...
+    @property
+    def breaker(self) -> str: ...
+    @property
+    def running(self) -> int: ...
+    @property
+    def works(self) -> int: ...
+    @property
+    def failures(self) -> int: ...
 
 
 class Metrics:
@@ -86,13 +107,42 @@ class Metrics:
             "antiphon_requests_waiting", "Responses waiting for a slot.", read=lambda: [((), float(waiting()))]
         )
 
-    def watch_engines(self, read: Callable[[], Iterable[tuple[str, str, bool]]]) -> None:
-        """Where to read which engine serves which model, and whether it is healthy."""
+    def watch_engines(self, read: Callable[[], Iterable[EngineState]]) -> None:
+        """Where to read how each engine does."""
         self.registry.gauge(
             "antiphon_engine_up",
             "Whether the engine of a model is healthy.",
             ("engine", "model"),
-            read=lambda: [((engine, model), float(up)) for engine, model, up in read()],
+            read=lambda: [((one.name, model), float(one.healthy)) for one in read() for model in one.models or ("",)],
+        )
+        self._gauge_engines("running", "Works that an engine has.", read, lambda one: one.running)
+        self._gauge_engines("draining", "Whether an engine gets no new work.", read, lambda one: one.draining)
+        self._gauge_engines(
+            "breaker", "Whether work is kept from an engine that failed: 1 open, 0.5 on trial.", read,
+            lambda one: _OPENNESS[one.breaker],
+        )  # fmt: skip
+        self._gauge_engines(
+            "works_total", "Works that an engine was given.", read, lambda one: one.works, kind="counter"
+        )
+        self._gauge_engines(
+            "failures_total", "Works that an engine failed at by its own fault.", read, lambda one: one.failures,
+            kind="counter",
+        )  # fmt: skip
+
+    def _gauge_engines(
+        self,
+        name: str,
+        help: str,
+        read: Callable[[], Iterable[EngineState]],
+        value: Callable[[EngineState], float],
+        kind: str = "gauge",
+    ) -> None:
+        self.registry.gauge(
+            f"antiphon_engine_{name}",
+            help,
+            ("engine",),
+            read=lambda: [((one.name,), float(value(one))) for one in read()],
+            kind=kind,
         )
 
     def text(self) -> bytes:

@@ -1,12 +1,13 @@
 """Content parts → chat content: a string where all of it is text, a list of chat parts where it is not.
 
-What the engine cannot see, hear or open is refused by the part's own name.
+A file is text for every engine. A picture is data, never a URL that an engine would fetch. What the engine cannot see
+or hear is refused by the part's own name.
 """
 
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, UnsupportedParameter
@@ -21,64 +22,73 @@ from antiphon.protocol.items import (
     RefusalPart,
     Screenshot,
 )
+from antiphon.render.attached import Attached, FileSource, ImageSource
 
-Param = Callable[[int], str]  # the name of the part with this index
+Param = Callable[[int, str], str]  # the name of a field of the part with this index; of the part itself without one
 Honours = frozenset[str]
 _Other = RefusalPart | InputImage | Screenshot | InputFile | InputAudio
 
 
-def content_of(parts: Sequence[MessagePart], joint: str, honours: Honours, param: Param) -> str | list[Json]:
-    shown = [
-        part.text if isinstance(part, (InputText, OutputText, PlainText)) else _shown(part, honours, param(index))
-        for index, part in enumerate(parts)
-    ]
-    texts = [part for part in shown if isinstance(part, str)]
-    if len(texts) == len(shown):
-        return joint.join(texts)
-    return [{"type": "text", "text": part} if isinstance(part, str) else part for part in shown]
+class Beholder:
+    """Makes content for an engine that honours so much, with what is attached."""
+
+    __slots__ = ("_attached", "_honours")
+
+    def __init__(self, honours: Honours, attached: Attached) -> None:
+        self._honours = honours
+        self._attached = attached
+
+    def content(self, parts: Sequence[MessagePart], joint: str, param: Param) -> str | list[Json]:
+        shown = [
+            part.text if isinstance(part, (InputText, OutputText, PlainText)) else self._shown(part, index, param)
+            for index, part in enumerate(parts)
+        ]
+        texts = [part for part in shown if isinstance(part, str)]
+        if len(texts) == len(shown):
+            return joint.join(texts)
+        return [{"type": "text", "text": part} if isinstance(part, str) else part for part in shown]
+
+    def _shown(self, part: _Other, index: int, param: Param) -> str | Json:
+        match part:
+            case RefusalPart():
+                return part.refusal
+            case InputImage() | Screenshot():
+                self._demand("input_image", param(index, ""))
+                return self._image(part, index, param)
+            case InputFile():
+                return self._file(part, index, param)
+            case InputAudio():
+                self._demand("input_audio", param(index, ""))
+                audio = part.input_audio
+                return {"type": "input_audio", "input_audio": {"data": audio.data, "format": audio.format}}
+            case _:
+                assert_never(part)
+
+    def _demand(self, kind: str, param: str) -> None:
+        if kind not in self._honours:
+            raise UnsupportedParameter(f"The model takes no {kind} parts.", param=param)
+
+    def _image(self, part: InputImage | Screenshot, index: int, param: Param) -> Json:
+        if part.image_url is UNSET:
+            raise _without(part, "image_url", index, param)
+        url = self._attached.show(ImageSource(part.image_url), param(index, ".image_url"))
+        detail = "auto" if part.detail is UNSET else part.detail
+        return {"type": "image_url", "image_url": {"url": url, "detail": "high" if detail == "original" else detail}}
+
+    def _file(self, part: InputFile, index: int, param: Param) -> str:
+        name = "" if part.filename is UNSET else part.filename
+        if part.file_data is not UNSET:
+            return self._attached.show(FileSource(name, data=part.file_data), param(index, ".file_data"))
+        if part.file_url is not UNSET:
+            return self._attached.show(FileSource(name, url=part.file_url), param(index, ".file_url"))
+        raise _without(part, "file_data", index, param)
 
 
-def _shown(part: _Other, honours: Honours, param: str) -> str | Json:
-    match part:
-        case RefusalPart():
-            return part.refusal
-        case InputImage() | Screenshot():
-            _demand("input_image", honours, param)
-            return _image(part, param)
-        case InputFile():
-            _demand("input_file", honours, param)
-            return _file(part, param)
-        case InputAudio():
-            _demand("input_audio", honours, param)
-            audio = part.input_audio
-            return {"type": "input_audio", "input_audio": {"data": audio.data, "format": audio.format}}
-        case _:
-            assert_never(part)
-
-
-def _demand(kind: str, honours: Honours, param: str) -> None:
-    if kind not in honours:
-        raise UnsupportedParameter(f"The model takes no {kind} parts.", param=param)
-
-
-def _image(part: InputImage | Screenshot, param: str) -> Json:
-    if part.image_url is UNSET:
-        raise _without(part.file_id, "image_url", param)
-    detail = "auto" if part.detail is UNSET else part.detail
-    return {
-        "type": "image_url",
-        "image_url": {"url": part.image_url, "detail": "high" if detail == "original" else detail},
-    }
-
-
-def _file(part: InputFile, param: str) -> Json:
-    if part.file_data is UNSET:
-        raise _without(part.file_id if part.file_url is UNSET else part.file_url, "file_data", param)
-    named = {} if part.filename is UNSET else {"filename": part.filename}
-    return {"type": "file", "file": {**named, "file_data": part.file_data}}
-
-
-def _without(elsewhere: str | UnsetType, wanted: str, param: str) -> InvalidValue | UnsupportedParameter:
-    if elsewhere is UNSET:
-        return InvalidValue(f"The part has no {wanted}.", param=param)
-    return UnsupportedParameter(f"This server keeps and fetches no files: send the data as {wanted}.", param=param)
+def _without(
+    part: InputImage | Screenshot | InputFile, wanted: str, index: int, param: Param
+) -> InvalidValue | UnsupportedParameter:
+    if part.file_id is UNSET:
+        return InvalidValue(f"The part has no {wanted}.", param=param(index, ""))
+    return UnsupportedParameter(
+        f"This server keeps no files yet: send what it holds as {wanted}.", param=param(index, ".file_id")
+    )

@@ -18,6 +18,7 @@ from antiphon.protocol.items import (
     CodeInterpreterCall,
     Compaction,
     CompactionTrigger,
+    ComputerCallOutput,
     ConfigurationUpdate,
     FileSearchCall,
     ImageGenerationCall,
@@ -35,8 +36,9 @@ from antiphon.protocol.items import (
     WebSearchCall,
 )
 from antiphon.protocol.request import CreateResponse
+from antiphon.render.attached import Attached
 from antiphon.render.choice import choose
-from antiphon.render.content import Honours, content_of
+from antiphon.render.content import Beholder, Honours
 from antiphon.render.past import called, ran, returned
 from antiphon.render.tools import Offered, offer_tools
 from antiphon.render.transcript import Content, Transcript
@@ -51,14 +53,15 @@ class Rendered(Struct, frozen=True):
     offered: Offered  # what may be called; its `ignored` names the kinds of tools that are not offered
 
 
-def render_chat(history: History, request: CreateResponse, honours: Honours) -> Rendered:
+def render_chat(history: History, request: CreateResponse, honours: Honours, attached: Attached) -> Rendered:
     """`honours` are the names in the engine's capabilities; here count tools, reasoning.effort, input_image,
-    input_file, input_audio and developer (the role)."""
+    input_audio and developer (the role). What `attached` lacks is noted there, and the prompt is not whole."""
     declared = offer_tools(request, history)
     chosen = choose(request, declared)
     messages = _plain(history, request.instructions, honours)
     if messages is None:
-        walk = _Walk(history, declared, honours, all_turns=request.reasoning.context == "all_turns")
+        beholder = Beholder(honours, attached)
+        walk = _Walk(history, declared, honours, beholder, all_turns=request.reasoning.context == "all_turns")
         messages = walk.messages(request.instructions)
     prompt = ChatPrompt(
         messages=tuple(_headed(messages, VERBOSITY[request.text.verbosity])),
@@ -104,10 +107,13 @@ def _instructs(message: Json) -> bool:
 
 
 class _Walk:
-    def __init__(self, history: History, offered: Offered, honours: Honours, *, all_turns: bool) -> None:
+    def __init__(
+        self, history: History, offered: Offered, honours: Honours, beholder: Beholder, *, all_turns: bool
+    ) -> None:
         self._history = history
         self._offered = offered
         self._honours = honours
+        self._content = beholder.content
         self._transcript = Transcript(knows_tools="tools" in honours)
         self._outputs = _outputs(history)
         self._approved = {item.approval_request_id for item in history.items if isinstance(item, McpCall)}
@@ -151,11 +157,10 @@ class _Walk:
 
     def _message(self, index: int, item: Message) -> None:
         spoken = item.role == "assistant"
-        content = content_of(
+        content = self._content(
             item.content,
             "" if spoken else "\n",
-            self._honours,
-            lambda part: self._history.param(index, f".content[{part}]"),
+            lambda part, field: self._history.param(index, f".content[{part}]{field}"),
         )
         if spoken:
             self._transcript.answer(content, self._take_thought())
@@ -190,7 +195,9 @@ class _Walk:
         told = returned(output)
         if isinstance(told, str):
             return told
-        return content_of(told, "", self._honours, lambda part: self._history.param(index, f".output[{part}]"))
+        if isinstance(output, ComputerCallOutput):  # its output is the one part
+            return self._content(told, "", lambda part, field: self._history.param(index, f".output{field}"))
+        return self._content(told, "", lambda part, field: self._history.param(index, f".output[{part}]{field}"))
 
     def _approval(self, index: int, item: McpApprovalResponse) -> None:
         if item.approve and item.approval_request_id not in self._approved:

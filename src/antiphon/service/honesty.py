@@ -89,16 +89,18 @@ def refuse_unstored(request: CreateResponse, stores: bool) -> None:
 
 def refuse_unhonoured(request: CreateResponse, sent: frozenset[str], able: Capabilities, engine: str) -> None:
     """What this model on this engine does not do."""
+    if "generate" not in able.does:
+        raise UnsupportedParameter("This model does not generate: see its `does` at /v1/capabilities.", param="model")
     for name in sorted((_SAMPLING.keys() & sent) - able.honours):
         if getattr(request, name) != _SAMPLING[name]:
-            raise _unsupported(name, able, engine)
+            raise unsupported(name, able, engine)
     _refuse_format(request, able, engine)
     if wants_logprobs(request) and "top_logprobs" not in able.honours:
-        raise _unsupported("top_logprobs" if request.top_logprobs else "include", able, engine)
+        raise unsupported("top_logprobs" if request.top_logprobs else "include", able, engine)
     if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in able.honours:
-        raise _unsupported("reasoning.effort", able, engine)
+        raise unsupported("reasoning.effort", able, engine)
     if "tool_choice" in able.lacks and request.tools and request.tool_choice not in ("auto", "none"):
-        raise _unsupported("tool_choice", able, engine)
+        raise unsupported("tool_choice", able, engine)
 
 
 def ignored(request: CreateResponse, sent: frozenset[str]) -> list[str]:
@@ -116,12 +118,13 @@ def _refuse_format(request: CreateResponse, able: Capabilities, engine: str) -> 
     if type(wanted) is TextFormat:
         return
     if isinstance(wanted, StructuralTagFormat) and "structural_tag" not in able.honours:
-        raise _unsupported("text.format", able, engine)
+        raise unsupported("structural_tag", able, engine, "text.format")
     if "text.format" not in able.honours:
-        raise _unsupported("text.format", able, engine)
+        raise unsupported("text.format", able, engine)
 
 
-def _unsupported(name: str, able: Capabilities, engine: str) -> UnsupportedParameter:
+def unsupported(name: str, able: Capabilities, engine: str, param: str = "") -> UnsupportedParameter:
+    """`param`: the field by which it was asked for, if that is not its name."""
     reason = able.lacks.get("top_logprobs" if name == "include" else name, "")
-    sentence = f"'{name}' is not supported by this model on the {engine} engine."
-    return UnsupportedParameter(f"{sentence} {reason}".rstrip(), param=name)
+    sentence = f"'{param or name}' is not supported by this model on the {engine} engine."
+    return UnsupportedParameter(f"{sentence} {reason}".rstrip(), param=param or name)

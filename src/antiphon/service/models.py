@@ -1,13 +1,17 @@
 """Who serves which model: names, aliases, and a queue of its own for each."""
 
+import asyncio
 from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import Admission, Ticket
-from antiphon.engines.base import Capabilities, Engine, Model
-from antiphon.errors import MissingParameter, ModelNotFound, Unavailable
+from antiphon.engines.base import Capabilities, Engine, Model, State
+from antiphon.errors import AntiphonError, MissingParameter, ModelNotFound, Unavailable
+from antiphon.service.naming import Naming, OutputTokens
+
+_LOOK = 1.0  # seconds between two looks at who could be let in
 
 
 class Served(Struct, frozen=True):
@@ -16,6 +20,7 @@ class Served(Struct, frozen=True):
     name: str
     model: str
     engine: Engine
+    room: OutputTokens | None = None  # its own; None: whatever holds for all
 
     async def capabilities(self) -> Capabilities:
         """The engine's, and the effort too where the model's own template can be told whether to think."""
@@ -26,18 +31,36 @@ class Served(Struct, frozen=True):
 
 
 class Models:
-    def __init__(self, engines: Sequence[Engine], aliases: Sequence[str], accept_any: bool, queue: int) -> None:
+    def __init__(
+        self,
+        engines: Sequence[Engine],
+        served: Sequence[str] = (),
+        accept_any: bool = False,
+        queue: int = 64,
+        naming: Naming | None = None,
+    ) -> None:
         self._engines = engines
-        self._aliases = tuple(aliases)
-        self._accept_any = accept_any
+        self._naming = naming or Naming(served=tuple(served), accept_any=accept_any)
         self._queue = queue
-        self._admissions: dict[str, Admission] = {}
+        self._lanes: dict[str, _Lane] = {}
+
+    def renew(self, naming: Naming, queue: int) -> None:
+        """From now on; what was found before keeps its name."""
+        self._naming = naming
+        self._queue = queue
+        for lane in self._lanes.values():
+            lane.admission.queue = queue
 
     def models(self) -> list[Model]:
         known = [model for engine in self._engines for model in engine.models()]
-        if not (self._aliases and known):
+        if not known:
             return known
-        return [replace(known[0], id=name) for name in self._aliases] + known[1:]
+        named = {model.id: model for model in known}
+        others = {name: named[model] for name, model in self._naming.aliases.items() if model in named}
+        aliases = [replace(model, id=name) for name, model in others.items() if name not in named]
+        if not self._naming.served:
+            return known + aliases
+        return [replace(known[0], id=name) for name in self._naming.served] + known[1:] + aliases
 
     def model(self, name: str) -> Model:
         for model in self.models():
@@ -48,42 +71,101 @@ class Models:
     def find(self, name: str | None) -> Served:
         if not name:
             raise MissingParameter("Missing required parameter: 'model'.", param="model")
-        if name not in self._aliases:
+        served, model = self._naming.served, self._naming.aliases.get(name, name)
+        if model not in served:
             for engine in self._engines:
-                if engine.serves(name):
-                    return Served(name, name, engine)
-            if not self._accept_any:
+                if engine.serves(model):
+                    return Served(name, model, engine, self._room(name, model))
+            if not self._naming.accept_any:
                 raise self._unknown(name)
         engine = self._engines[0]
         if not (known := engine.models()):
             raise Unavailable(f"The {engine.name} engine is not ready.", retry_after=1.0)
-        return Served(name, known[0].id, engine)
+        return Served(name, known[0].id, engine, self._room(name, known[0].id))
 
     async def able(self) -> list[tuple[Served, Capabilities]]:
-        """Every model that a request may name, and what it can do."""
-        served = [self.find(model.id) for model in self.models()]
-        return [(one, await one.capabilities()) for one in served]
+        """Every model that a request may name, and what it can do. One that nobody can be asked about is left out."""
+        found: list[tuple[Served, Capabilities]] = []
+        for served in [self.find(model.id) for model in self.models()]:
+            try:
+                found.append((served, await served.capabilities()))
+            except (ModelNotFound, Unavailable):
+                continue
+        return found
+
+    def states(self) -> list[State]:
+        """Of all engines, each by itself."""
+        return [state for engine in self._engines for state in engine.states()]
 
     def ready(self) -> list[str]:
         """Reasons why not; none is good."""
-        return [f"The {engine.name} engine is not ready." for engine in self._engines if not engine.healthy()]
+        return [_unready(engine) for engine in self._engines if not engine.healthy()]
 
-    def admit(self, served: Served, able: Capabilities, patient: bool = False) -> Ticket | None:
+    def admit(self, served: Served, able: Capabilities, patient: bool = False, tenant: str = "") -> Ticket | None:
         """A place in the model's queue; Busy when that is full. Background work has waited elsewhere: it is patient."""
         if able.slots is None:
             return None
-        if served.model not in self._admissions:
-            self._admissions[served.model] = Admission(able.slots, self._queue)
-        admission = self._admissions[served.model]
-        return admission.patient() if patient else admission.enter()
+        name = served.model if able.lane is None else able.lane
+        if name not in self._lanes:
+            self._forget()
+            self._lanes[name] = _Lane(Admission(able.slots, self._queue), served)
+        admission = self._lanes[name].admission
+        if admission.slots != able.slots:
+            admission.resize(able.slots)
+        return admission.patient(tenant) if patient else admission.enter(tenant)
+
+    async def attend(self) -> None:
+        """For ever: those who wait have their turn when engines come back, though nobody new asks for them."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            for lane in [*self._lanes.values()]:
+                if lane.admission.waiting:
+                    await lane.look()
 
     def waiting(self) -> int:
-        return sum(admission.waiting for admission in self._admissions.values())
+        return sum(lane.admission.waiting for lane in self._lanes.values())
+
+    def _room(self, name: str, model: str) -> OutputTokens | None:
+        naming = self._naming
+        return naming.rooms.get(name) or naming.rooms.get(model) or naming.room
+
+    def _forget(self) -> None:
+        """Lanes of engines that are gone, once nobody is in them any more."""
+        for name in [name for name, lane in self._lanes.items() if lane.is_empty]:
+            del self._lanes[name]
 
     def _unknown(self, name: str) -> ModelNotFound | Unavailable:
         """An engine that was never there may have it: whoever asks again later may be served."""
-        for engine in self._engines:
-            if not engine.models() and not engine.healthy():
-                return Unavailable(f"The {engine.name} engine is not ready.", retry_after=1.0)
+        for state in self.states():
+            if not state.models and not state.healthy:
+                return Unavailable(f"The {state.name} engine is not ready.", retry_after=1.0)
         known = ", ".join(model.id for model in self.models()[:5]) or "none"
         return ModelNotFound(f"The model '{name[:80]}' does not exist here. This server has: {known}.", param="model")
+
+
+class _Lane(Struct, frozen=True):
+    """A queue of its own, for one model or for several that share their engines' slots."""
+
+    admission: Admission
+    served: Served
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.admission.running or self.admission.waiting)
+
+    async def look(self) -> None:
+        try:
+            able = await self.served.capabilities()
+        except AntiphonError:
+            return  # nobody is there to ask
+        if able.slots is not None and able.slots != self.admission.slots:
+            self.admission.resize(able.slots)
+
+
+def _unready(engine: Engine) -> str:
+    several = len(engine.states()) > 1
+    return (
+        f"None of the {len(engine.states())} engines is ready."
+        if several
+        else f"The {engine.name} engine is not ready."
+    )

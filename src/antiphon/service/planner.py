@@ -5,6 +5,7 @@ What is wrong with a request is raised here, so a client gets a plain 4xx for it
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from time import time
 
 from msgspec import Struct
@@ -12,9 +13,10 @@ from msgspec.structs import replace
 
 from antiphon.admission import Ticket
 from antiphon.agent.patience import Deadlines
-from antiphon.agent.run import Plan
+from antiphon.agent.plan import Plan
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.opening import opening as opened
+from antiphon.core.prompt import TextPrompt, TokenPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
@@ -23,10 +25,12 @@ from antiphon.protocol.items import InputItem, ItemReference
 from antiphon.protocol.kept import keep
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
+from antiphon.service.attachments import Attachments
 from antiphon.service.honesty import ignored, refuse_unhonoured, refuse_unserved, refuse_unstored
 from antiphon.service.models import Models, Served
 from antiphon.service.past import Past
 from antiphon.service.prepare import AT_ONCE, OutputTokens, Prepared, prepare
+from antiphon.service.prompts import prepare_prompt
 from antiphon.service.salting import TENANT, salt
 
 
@@ -65,6 +69,7 @@ class Undertaking(Struct, frozen=True, kw_only=True):
 class Settled(Struct, frozen=True, kw_only=True):
     """A request that could run now."""
 
+    tenant: str = TENANT
     decoded: Decoded  # references resolved
     served: Served
     able: Capabilities
@@ -73,10 +78,11 @@ class Settled(Struct, frozen=True, kw_only=True):
 
 
 class Planner:
-    def __init__(self, models: Models, past: Past, terms: Terms) -> None:
+    def __init__(self, models: Models, past: Past, terms: Terms, attachments: Attachments | None = None) -> None:
         self._models = models
         self._past = past
         self._terms = terms
+        self._attachments = attachments or Attachments()
 
     def stores(self, request: CreateResponse) -> bool:
         return self._terms.stores and request.store is not False
@@ -99,7 +105,7 @@ class Planner:
             opening = opened(request, sent, new_id("resp"), served.name, int(time()), store=stores)
             decoded = await self._own(tenant, decoded, opening)
         prepared = await self._prepared(tenant, decoded, earlier, served, able)
-        plan = self._plan(request, prepared, self._models.admit(served, able, patient))
+        plan = self._plan(request, prepared, self._models.admit(served, able, patient, tenant))
         named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
         return Undertaking(plan=plan, opening=opening, decoded=decoded, ignored=named)
 
@@ -115,11 +121,26 @@ class Planner:
             decoded = replace(decoded, request=replace(request, input=items))
         prepared = await self._prepared(tenant, decoded, earlier, served, able)
         named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
-        return Settled(decoded=decoded, served=served, able=able, prepared=prepared, ignored=named)
+        return Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=named)
 
-    def admitted(self, settled: Settled) -> Plan:
-        """With a place at the model, or Busy. One for each call of it: a parser and a Declared serve one call."""
-        ticket = self._models.admit(settled.served, settled.able)
+    async def settle_prompts(
+        self, tenant: str, decoded: Decoded, prompts: Sequence[TextPrompt | TokenPrompt]
+    ) -> list[Settled]:
+        """The same for prompts that the caller wrote whole; the request has no input."""
+        served, able = await self._able(decoded)
+        room, found = served.room or self._terms.room, []
+        for prompt in prompts:
+            prepared = _salted(tenant, await prepare_prompt(decoded, prompt, served, able, room))
+            named = [*decoded.ignored, *ignored(decoded.request, decoded.sent)]
+            found.append(
+                Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=named)
+            )
+        return found
+
+    def admitted(self, settled: Settled, patient: bool = False) -> Plan:
+        """With a place at the model, or Busy unless it is patient. One for each call of it: a parser and a Declared
+        serve one call."""
+        ticket = self._models.admit(settled.served, settled.able, patient, settled.tenant)
         return self._plan(settled.decoded.request, settled.prepared.again(), ticket)
 
     async def _able(self, decoded: Decoded) -> tuple[Served, Capabilities]:
@@ -131,8 +152,9 @@ class Planner:
     async def _prepared(
         self, tenant: str, decoded: Decoded, earlier: Sequence[InputItem], served: Served, able: Capabilities
     ) -> Prepared:
-        prepared = await prepare(decoded, earlier, served, able, self._terms.room)
-        return prepared if tenant == TENANT else replace(prepared, work=replace(prepared.work, salt=salt(tenant)))
+        bring = partial(self._attachments.bring, tenant)
+        prepared = await prepare(decoded, earlier, served, able, served.room or self._terms.room, bring)
+        return _salted(tenant, prepared)
 
     def _plan(self, request: CreateResponse, prepared: Prepared, ticket: Ticket | None) -> Plan:
         return Plan(
@@ -162,3 +184,7 @@ class Planner:
             ids = ItemIds(opening.id, "input")
             items = keep(items, ids) if len(items) <= AT_ONCE else await asyncio.to_thread(keep, items, ids)
         return decoded if items is given else replace(decoded, request=replace(decoded.request, input=items))
+
+
+def _salted(tenant: str, prepared: Prepared) -> Prepared:
+    return prepared if tenant == TENANT else replace(prepared, work=replace(prepared.work, salt=salt(tenant)))

@@ -4,7 +4,7 @@ A prompt that is too long is a 400 here where we can count, or loses its oldest 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -21,23 +21,16 @@ from antiphon.parsers.registry import load_parser
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.items import InputItem
 from antiphon.protocol.request import CreateResponse
+from antiphon.render.attached import Attached
 from antiphon.render.messages import Rendered, render_chat
 from antiphon.render.template import render_text, thinks
 from antiphon.service.models import Served
+from antiphon.service.naming import OutputTokens as OutputTokens
 from antiphon.service.sampling import constraint, sampling
 
+Bring = Callable[[Attached], Awaitable[None]]  # all that is wanted is found after it
+
 AT_ONCE = 500  # items whose history is rendered where it is asked for, at some 25 µs each
-
-
-class OutputTokens(Struct, frozen=True, kw_only=True):
-    """The operator's word on the length of answers."""
-
-    default: int | None = None
-    most: int | None = None
-
-    def allowed(self, asked: int | None) -> int | None:
-        wanted = self.default if asked is None else asked
-        return wanted if self.most is None else min(wanted or self.most, self.most)
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -56,16 +49,18 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
 
 async def prepare(
-    decoded: Decoded, earlier: Sequence[InputItem], served: Served, able: Capabilities, room: OutputTokens
+    decoded: Decoded, earlier: Sequence[InputItem], served: Served, able: Capabilities, room: OutputTokens, bring: Bring
 ) -> Prepared:
     """`earlier`: the items before the request's input."""
     request = decoded.request
     asked = room.allowed(request.max_output_tokens)
-    fit = _Fit(request, earlier, served, able)
+    fit = _Fit(request, earlier, served, able, bring)
     rendered, prompt, tokens = await fit.fitted(asked)
     if rendered.offered.offers and "tools" not in able.honours:
+        reason = able.lacks.get("tools", "")
         raise UnsupportedParameter(
-            f"Tools are not supported by this model on the {served.engine.name} engine.", param="tools"
+            f"'tools' are not supported by this model on the {served.engine.name} engine. {reason}".rstrip(),
+            param="tools",
         )
     left = None if tokens is None or able.context is None else able.context - tokens
     work = Work(
@@ -74,6 +69,7 @@ async def prepare(
         sampling=sampling(request, decoded.sent, _least(asked, left)),
         constraint=constraint(request),
         effort=request.reasoning.effort,
+        level=able.prompt,
         cache_key=request.prompt_cache_key,
         affinity=request.prompt_cache_key or (request.conversation.id if request.conversation else None),
     )
@@ -93,19 +89,21 @@ class _Fit:
     """Renders a request's history so that the model's context has room for it and for an answer."""
 
     def __init__(
-        self, request: CreateResponse, earlier: Sequence[InputItem], served: Served, able: Capabilities
+        self, request: CreateResponse, earlier: Sequence[InputItem], served: Served, able: Capabilities, bring: Bring
     ) -> None:
         self._request = request
         self._earlier = earlier
         self._served = served
         self._able = able
+        self._bring = bring
+        self._attached = Attached()
         self._now: datetime | None = None  # one moment for all that is rendered
 
     async def fitted(self, asked: int | None) -> tuple[Rendered, Prompt, int | None]:
         """And its tokens, if they had to be counted."""
         history, rendered, prompt = await self._begun()
         context = self._able.context
-        if context is None or not self._able.counts or _bytes(prompt) < context:
+        if context is None or not self._able.counts or _bytes(prompt) + (asked or 0) < context:
             return rendered, prompt, None
         tokens = await self._count(prompt)
         if tokens < context:
@@ -115,6 +113,14 @@ class _Fit:
         return await self._shortened(history, context - _reserve(asked, context))
 
     async def _begun(self) -> tuple[History, Rendered, Prompt]:
+        """Once more, if pictures and files had to be brought first."""
+        begun = await self._once()
+        if not self._attached.wanted:
+            return begun
+        await self._bring(self._attached)
+        return await self._once()
+
+    async def _once(self) -> tuple[History, Rendered, Prompt]:
         """In a thread if it is much, so that others need not wait for it."""
         if len(self._earlier) + len(self._request.input) <= AT_ONCE:
             return self._begin()
@@ -145,8 +151,8 @@ class _Fit:
         return self._render(shorter(history, drop))
 
     def _render(self, history: History) -> tuple[Rendered, Prompt]:
-        rendered = render_chat(history, self._request, self._able.honours)
-        if self._able.template is None:
+        rendered = render_chat(history, self._request, self._able.honours, self._attached)
+        if self._able.template is None or self._attached.wanted:
             return rendered, rendered.prompt
         self._now = self._now or datetime.now()
         return rendered, render_text(self._able.template, rendered.prompt, self._now)
@@ -178,9 +184,10 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 def _parser_name(request: CreateResponse, able: Capabilities) -> str:
-    if able.template is None:
+    if able.prompt == "chat":
         return "chat"
-    return "think" if thinks(able.template) and request.skip_special_tokens is not False else "plain"
+    marked = able.template is None or thinks(able.template)  # of a template that only the engine knows, it may be
+    return "think" if marked and request.skip_special_tokens is not False else "plain"
 
 
 def _too_long(tokens: int, context: int) -> ContextTooLong:

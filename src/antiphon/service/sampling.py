@@ -1,8 +1,10 @@
 """Request → Sampling and Constraint: which numbers an engine gets."""
 
-from antiphon.core.prompt import Constraint, JsonObject, JsonSchema, Sampling
+from msgspec import UNSET
+
+from antiphon.core.prompt import Constraint, JsonObject, JsonSchema, Sampling, StructuralTag
 from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat, TextFormat
+from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat, StructuralTagFormat, TextFormat
 
 # The fields of a request that any of this is made from, beside max_output_tokens.
 _SAMPLED = frozenset({
@@ -48,15 +50,16 @@ def wants_logprobs(request: CreateResponse) -> bool:
 
 def constraint(request: CreateResponse) -> Constraint | None:
     form = request.text.format
-    if type(form) is TextFormat:
-        return None
     match form:
+        case TextFormat():
+            return None
         case JsonObjectFormat():
             return JsonObject()
         case JsonSchemaFormat(schema=schema, name=name, strict=strict):
             return JsonSchema(schema=schema, name=name, strict=strict is not False)
-        case _:
-            return None
+        case StructuralTagFormat():
+            given = {name: getattr(form, name) for name in form.__struct_fields__}
+            return StructuralTag({name: value for name, value in given.items() if value is not UNSET})
 
 
 def _stops(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
-"""Every run that came to an end, in numbers."""
+"""Every run and every exchange that came to an end, in numbers."""
 
+from antiphon.agent.exchange import Exchange
 from antiphon.agent.run import Run
 from antiphon.core.prompt import Counts
 from antiphon.observe import Metrics
@@ -23,3 +24,8 @@ class Tally:
         )
         first = None if run.first_at is None else run.first_at - run.started_at
         self._metrics.response_done(response.status, counts, first, end - run.started_at)
+
+    def exchanged(self, exchange: Exchange) -> None:
+        end = exchange.ended_at or exchange.started_at
+        first = None if exchange.first_at is None else exchange.first_at - exchange.started_at
+        self._metrics.response_done(exchange.status, exchange.counts, first, end - exchange.started_at)

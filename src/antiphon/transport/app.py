@@ -31,6 +31,9 @@ class Lifecycle(Protocol):
     def busy(self) -> bool:
         """Is there work that no client waits for?"""
 
+    def reload(self) -> None:
+        """The settings are to be read again."""
+
     def rest(self) -> None:
         """The doors are closed: go on with what runs, take up nothing more."""
 
@@ -94,7 +97,7 @@ async def _refuse(request: Request, error: AntiphonError) -> None:
     if request.status:  # too late for a status; a reply that stays unfinished makes the server hang up
         _log.warning("A reply broke off.", extra={"request_id": request.id, "code": error.code})
         return
-    await request.reply(error.status, problems.body(error), problems.headers(error))
+    await request.reply(error.status, problems.body(error, request), problems.headers(error, request))
 
 
 async def _refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:

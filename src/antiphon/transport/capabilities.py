@@ -5,15 +5,28 @@ from typing import Literal, Protocol
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.base import Capabilities
+from antiphon.engines.base import Capabilities, State
 from antiphon.service.models import Served
 from antiphon.transport.http import Request, Route
 
 _encode = msgspec.json.Encoder().encode
+_EVERYWHERE = frozenset({"input_file"})  # what is done for every engine: a file becomes text
 
 
 class Directory(Protocol):
     async def able(self) -> list[tuple[Served, Capabilities]]: ...
+
+
+class Member(Struct, frozen=True, kw_only=True):
+    """One of the engines that serve a model, by the name that the operator gave it, or its kind."""
+
+    name: str
+    engine: str
+    healthy: bool
+    draining: bool  # it gets no new work
+    breaker: Literal["closed", "open", "half-open"]  # open: it failed again and again, and gets no work for a while
+    running: int
+    slots: int | None
 
 
 class Ability(Struct, frozen=True, kw_only=True):
@@ -24,11 +37,14 @@ class Ability(Struct, frozen=True, kw_only=True):
     engine_version: str | None
     healthy: bool
     level: Literal["chat", "text", "tokens"]  # of what is sent to the engine
+    takes: list[str]  # kinds of prompts, that one included
     context: int | None
     slots: int | None
     counts_tokens: bool
+    does: list[str]
     honours: list[str]
     lacks: dict[str, str]
+    members: list[Member]
 
 
 class Abilities(Struct, frozen=True, kw_only=True):
@@ -57,15 +73,31 @@ class CapabilitiesEndpoint:
 
 
 def _ability(served: Served, able: Capabilities) -> Ability:
+    members = [_member(state) for state in served.engine.states() if served.model in state.models]
     return Ability(
         model=served.name,
-        engine=served.engine.name,
+        engine="+".join(sorted({member.engine for member in members})) or served.engine.name,
         engine_version=able.version,
         healthy=served.engine.healthy(),
         level=able.prompt,
+        takes=sorted({able.prompt, *able.takes}),
         context=able.context,
         slots=able.slots,
         counts_tokens=able.counts,
-        honours=sorted(able.honours),
+        does=sorted(able.does),
+        honours=sorted(able.honours | _EVERYWHERE),
         lacks=dict(sorted(able.lacks.items())),
+        members=members,
+    )
+
+
+def _member(state: State) -> Member:
+    return Member(
+        name=state.name,
+        engine=state.engine,
+        healthy=state.healthy,
+        draining=state.draining,
+        breaker=state.breaker,
+        running=state.running,
+        slots=state.slots,
     )

@@ -35,34 +35,34 @@ class Outbox:
     uvicorn writes them one by one, which is a system call, a packet and a wake-up of the client more.
     """
 
-    __slots__ = ("_held", "_loop", "_transport")
+    __slots__ = ("_held", "_loop", "wire")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
+        self.wire = transport  # for whoever knows that no head is held
         self._loop = loop
         self._held = b""
 
     def write(self, data: bytes) -> None:
         if self._held:
             held, self._held = self._held, b""
-            self._transport.writelines((held, data))
+            self.wire.writelines((held, data))
         elif data.startswith(_HEAD) and data != _CONTINUE:
             self._held = data
             self._loop.call_soon(self._send_held)
         else:
-            self._transport.write(data)
+            self.wire.write(data)
 
     def close(self) -> None:
         self._send_held()
-        self._transport.close()
+        self.wire.close()
 
     def is_closing(self) -> bool:
-        return self._transport.is_closing()
+        return self.wire.is_closing()
 
     def _send_held(self) -> None:
-        if self._held and not self._transport.is_closing():
+        if self._held and not self.wire.is_closing():
             held, self._held = self._held, b""
-            self._transport.write(held)
+            self.wire.write(held)
 
 
 class Connection(HttpToolsProtocol):

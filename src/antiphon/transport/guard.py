@@ -44,7 +44,7 @@ class Guard:
         if b"origin" in request.headers:
             self._check_origin(request)
         if self._keys and request.path not in PUBLIC and not self._is_preflight(request):
-            self._check_key(request.header_once(b"authorization"))
+            self._check_key(request.header_once(b"authorization"), request.header_once(b"x-api-key"))
         request.tenant = TENANT
 
     def check_new_work(self) -> None:
@@ -90,16 +90,22 @@ class Guard:
             if scheme not in (b"http", b"https") or _host_name(authority) not in self._hosts:
                 raise Forbidden("This origin may not call the server. Start it with --allow-origin to change that.")
 
-    def _check_key(self, value: bytes | None) -> None:
-        """A missing, doubled, malformed or wrong key all look the same from outside."""
-        scheme, _, key = (value or b"").partition(b" ")
+    def _check_key(self, authorization: bytes | None, key: bytes | None) -> None:
+        """A missing, doubled, malformed or wrong key all look the same from outside. Of two, one has to be right."""
+        scheme, _, bearer = (authorization or b"").partition(b" ")
+        known = self._is_known(bearer if scheme.lower() == b"bearer" else b"") | self._is_known(key or b"")
+        if not known:
+            raise NotAuthenticated(
+                "The API key is missing or wrong. Send it as Authorization: Bearer KEY or as x-api-key: KEY."
+            )
+
+    def _is_known(self, key: bytes) -> bool:
         known = False
-        if scheme.lower() == b"bearer" and 0 < len(key) <= _LONGEST_KEY:
+        if 0 < len(key) <= _LONGEST_KEY:
             digest = sha256(key).digest()
             for one in self._keys:  # all of them, whichever fits
                 known |= hmac.compare_digest(digest, one)
-        if not known:
-            raise NotAuthenticated("The API key is missing or wrong. Send it as Authorization: Bearer KEY.")
+        return known
 
 
 def _allowed_hosts(config: Config) -> frozenset[bytes] | None:

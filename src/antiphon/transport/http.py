@@ -66,9 +66,19 @@ class Request:
 
     async def read_body(self, limits: Limits) -> bytes:
         """All of a JSON body; refused as soon as it is known to be too large or of another type."""
-        headers, cap = self.headers, limits.body_bytes
-        if self.repeats or headers.get(b"content-type") != b"application/json":
+        if self.repeats or self.headers.get(b"content-type") != b"application/json":
             self._check_media_type()
+        return await self._read(limits.body_bytes)
+
+    async def read_form(self, cap: int) -> tuple[bytes, bytes]:
+        """All of a form that may have files in it, and the content type, which says how it is divided."""
+        kind = self.header_once(b"content-type")
+        if kind is None or _bare(kind) != b"multipart/form-data":
+            raise UnsupportedMediaType("The body must be a form, sent with Content-Type: multipart/form-data.")
+        return await self._read(cap), kind
+
+    async def _read(self, cap: int) -> bytes:
+        headers = self.headers
         if b"content-encoding" in headers or b"transfer-encoding" in headers:
             self._check_encodings()
         length = headers.get(b"content-length")
@@ -152,6 +162,7 @@ class Route(Struct, frozen=True, kw_only=True):
     summary: str
     description: str = ""
     takes: Any = None
+    takes_media_type: str = "application/json"
     query: type[Struct] | None = None
     example: Any = None
     gives: Any = None

@@ -6,25 +6,41 @@ not pay for it. A client that does not read is hung up on by the server, and so 
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self
 
-from antiphon.service.source import Source
+from antiphon.transport import sse
 from antiphon.transport.http import ClientGone, Request
 from antiphon.transport.outlet import Outlet
-from antiphon.transport.sse import keepalive
 
 _MOMENT = 0.05  # seconds
 _LOOKS = 4  # in the time that silence may last; so it is broken at most a quarter of that too late
 
 
+class Waiting(Protocol):
+    @property
+    def waits(self) -> bool:
+        """Is it somebody else, an engine or another process, that everybody waits for just now?"""
+
+
 class Listener:
-    def __init__(self, request: Request, source: Source, ping_interval: float) -> None:
+    """`keepalive` makes bytes that break the silence after the event that was told last."""
+
+    def __init__(
+        self,
+        request: Request,
+        source: Waiting,
+        ping_interval: float,
+        keepalive: Callable[[Any], bytes] = sse.keepalive,
+    ) -> None:
         self._receive = request.receive
         self._send = request.send
         self._source = source
+        self._keepalive = keepalive
         self._pause = ping_interval / _LOOKS or None  # 0: no keep-alives
-        self.outlet: Outlet | None = None  # of a stream, once it has begun; nothing is sent before its first event
+        self.outlet: Outlet[Any] | None = None  # of a stream, once it has begun; nothing is sent before its first event
+        self.opens: Callable[[], Awaitable[object]] | None = None  # begins a stream whose first event takes long
         self._gone = False
         self._watch: asyncio.Task[None] | None = None
 
@@ -54,12 +70,17 @@ class Listener:
             last = None if self.outlet is None else self.outlet.last
             looks = looks + 1 if last is heard and self._source.waits else 0
             heard = last
-            if looks >= _LOOKS and last is not None:
+            if looks >= _LOOKS:
                 looks = 0
-                body = keepalive(last.sequence_number)
-                await self._send({"type": "http.response.body", "body": body, "more_body": True})
+                await self._break_silence()
         self._gone = True
         self._driver.cancel()
+
+    async def _break_silence(self) -> None:
+        if self.outlet is None and self.opens is not None:
+            await self.opens()
+        if self.outlet is not None and (body := self._keepalive(self.outlet.last)):
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _has_left(self) -> bool:
         """True when the client is gone, False when it is time to look whether it has waited long."""

@@ -23,6 +23,7 @@ PAGE = Path(__file__).parent / "static" / "docs.html"
 
 Json = dict[str, Any]
 
+_ELSEWHERE = "Every `/v1` path is there under `/v3`, too, and without either."
 _ERRORS = {
     400: "The request is not valid; `param` says where.",
     401: "The API key is missing or wrong.",
@@ -88,7 +89,7 @@ def describe(routes: Sequence[Route], version: str) -> Json:
         paths.setdefault(_plain(route.path), {})[route.method.lower()] = _operation(route, schemas, queries)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Antiphon", "version": version, "description": "Every `/v1` path is there without it, too."},
+        "info": {"title": "Antiphon", "version": version, "description": _ELSEWHERE},
         "servers": [{"url": "/"}],
         "security": [{"key": []}, {}],
         "paths": paths,
@@ -121,9 +122,9 @@ def _operation(route: Route, schemas: Iterator[Json], queries: dict[str, Json]) 
     if parameters:
         operation["parameters"] = parameters
     if route.takes is not None:
-        content = _content("application/json", next(schemas))
+        content = _content(route.takes_media_type, next(schemas))
         if route.example is not None:
-            content["application/json"]["example"] = route.example
+            content[route.takes_media_type]["example"] = route.example
         operation["requestBody"] = {"required": True, "content": content}
     reply: Json = {"description": "Done."}
     if route.gives is not None:

@@ -1,81 +1,102 @@
-"""The way out for a stream's events: straight to the socket on our own server, by ASGI on any other.
+"""The way out for a stream's events, of any API: straight to the socket on our own server, by ASGI on any other.
 
-On our own server what is told in one turn of the event loop goes out in one write when that turn is over, so nothing
-is held back while anybody waits. A write of its own, ASGI's message and coroutine cost a token more than all the rest.
+On our own server what a task tells in one turn of the event loop goes out in one write when that turn is over, so
+nothing is held back while anybody waits; what a callback tells goes out at once, since it told all there is. A write of
+its own, ASGI's message and coroutine cost a token more than all the rest.
 """
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, Protocol, TypeVar
 
+from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from antiphon.protocol.events import Event
+from antiphon.transport import sse
+from antiphon.transport.connection import Outbox
 from antiphon.transport.http import Send
-from antiphon.transport.sse import DONE, frames
+
+E = TypeVar("E", bound=Struct)
+Frames = Callable[[list[E]], bytes]
 
 _MOST = 64  # lists of events that wait for the end of the turn; a reader who is slow is noticed only at a write
 
 
-class Outlet(Protocol):
-    last: Event | None  # that was told
+class Outlet(Protocol[E]):
+    last: E | None  # that was told
 
-    def tell(self, events: list[Event]) -> Awaitable[None] | None:
+    def tell(self, events: list[E]) -> Awaitable[None] | None:
         """The token path. Gives what has to be awaited before the next events, if anything."""
 
     def end(self) -> Awaitable[None]:
         """After the last event."""
 
 
-def open_outlet(send: Send) -> Outlet:
-    """For a reply that has begun and is not over."""
+def open_outlet(send: Send, frames: Frames[Any] = sse.frames, done: bytes = sse.DONE) -> Outlet[Any]:
+    """For a reply that has begun and is not over. `frames` makes bytes of events, `done` follows the last of them."""
     cycle = getattr(send, "__self__", None)
     if isinstance(cycle, RequestResponseCycle) and cycle.response_started and cycle.chunked_encoding:
-        return _Socket(cycle, send)
-    return _Asgi(send)
+        return _Socket(cycle, send, frames, done)
+    return _Asgi(send, frames, done)
 
 
-class _Asgi:
-    def __init__(self, send: Send) -> None:
-        self.last: Event | None = None
+class _Asgi(Generic[E]):
+    def __init__(self, send: Send, frames: Frames[E], done: bytes) -> None:
+        self.last: E | None = None
         self._send = send
+        self._frames = frames
+        self._done = done
 
-    def tell(self, events: list[Event]) -> Awaitable[None]:
+    def tell(self, events: list[E]) -> Awaitable[None]:
         self.last = events[-1]
-        return self._send({"type": "http.response.body", "body": frames(events), "more_body": True})
+        return self._send({"type": "http.response.body", "body": self._frames(events), "more_body": True})
 
     def end(self) -> Awaitable[None]:
-        return self._send({"type": "http.response.body", "body": DONE})
+        return self._send({"type": "http.response.body", "body": self._done})
 
 
-class _Socket:
+class _Socket(Generic[E]):
     """Does for events what uvicorn's `send` does for a piece of a body."""
 
-    def __init__(self, cycle: RequestResponseCycle, send: Send) -> None:
-        self.last: Event | None = None
+    def __init__(self, cycle: RequestResponseCycle, send: Send, frames: Frames[E], done: bytes) -> None:
+        self.last: E | None = None
         self._cycle = cycle
         self._send = send
+        self._frames = frames
+        self._done = done
+        self._transport: asyncio.Transport | Outbox = cycle.transport
         self._flow = cycle.flow
         self._loop = asyncio.get_running_loop()
-        self._told: list[Event] = []
+        self._told: list[E] = []
         self._lists = 0
 
-    def tell(self, events: list[Event]) -> Awaitable[None] | None:
-        if self._lists == 0:
-            self._loop.call_soon(self._flush)
+    def tell(self, events: list[E]) -> Awaitable[None] | None:
         self.last = events[-1]
-        self._told += events
-        self._lists += 1
-        if self._lists == _MOST:
-            self._flush()
+        if self._lists == 0 and asyncio.current_task(self._loop) is None:
+            self._write(events)
+        else:
+            if self._lists == 0:
+                self._loop.call_soon(self._flush)
+            self._told += events
+            self._lists += 1
+            if self._lists == _MOST:
+                self._flush()
         return self._flow.drain() if self._flow.write_paused else None
 
     def end(self) -> Awaitable[None]:
         told, self._told = self._told, []
-        return self._send({"type": "http.response.body", "body": frames(told) + DONE if told else DONE})
+        body = self._frames(told) + self._done if told else self._done
+        return self._send({"type": "http.response.body", "body": body})
 
     def _flush(self) -> None:
         told, self._told, self._lists = self._told, [], 0
-        if told and not self._cycle.disconnected and not self._cycle.transport.is_closing():
-            body = frames(told)
-            self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        if told:
+            self._write(told)
+
+    def _write(self, events: list[E]) -> None:
+        transport = self._transport
+        if not self._cycle.disconnected and not transport.is_closing():
+            body = self._frames(events)
+            transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+            if isinstance(transport, Outbox):  # the head is out: from now on there is nothing to be held back
+                self._transport = transport.wire

@@ -1,5 +1,5 @@
 """The one table from an error to what a client sees of it: HTTP body and headers. Inside of a stream the
-emitter tells it as an event.
+emitter tells it as an event. On the paths of Anthropic's API it has the shape of that API.
 
 An unknown exception becomes a neutral sentence; what it says of itself goes to the log alone.
 """
@@ -11,10 +11,14 @@ from msgspec import Struct
 
 from antiphon.errors import AntiphonError, Internal, MethodNotAllowed, NotAuthenticated, UpgradeRequired
 from antiphon.protocol.events import ErrorBody
-from antiphon.transport.http import Header
+from antiphon.protocol.messages_errors import problem
+from antiphon.transport.http import Header, Request
 
 NEUTRAL = "The server had an error while processing your request. Give its operator the request id {}."
 
+REQUEST_ID = b"request-id"  # what clients of Anthropic's API read
+
+_MESSAGES = (b"/messages", b"/messages/count_tokens")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -28,11 +32,23 @@ def as_client_error(exc: BaseException, request_id: str) -> AntiphonError:
     return exc if isinstance(exc, AntiphonError) else Internal(NEUTRAL.format(request_id))
 
 
-def body(error: AntiphonError) -> bytes:
+def body(error: AntiphonError, request: Request | None = None) -> bytes:
+    """`request`: the one that it answers, if it became one."""
+    if request is not None and _of_messages(request):
+        return _encode(problem(error, request.id))
     return _encode(Problem(error=_error_body(error)))
 
 
-def headers(error: AntiphonError) -> list[Header]:
+def headers(error: AntiphonError, request: Request | None = None) -> list[Header]:
+    named = request is not None and _of_messages(request) and REQUEST_ID not in dict(request.reply_headers)
+    return [*([(REQUEST_ID, request.id.encode())] if request and named else []), *_headers(error)]
+
+
+def _of_messages(request: Request) -> bool:
+    return request.path.endswith(_MESSAGES) and request.path.removeprefix(b"/v1").removeprefix(b"/v3") in _MESSAGES
+
+
+def _headers(error: AntiphonError) -> list[Header]:
     match error:
         case MethodNotAllowed():
             return [(b"allow", error.allow.encode())]

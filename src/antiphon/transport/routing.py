@@ -1,7 +1,7 @@
 """Which endpoint a path leads to, by look-ups alone: exact paths in one table, the others in a tree of segments.
 
-Every `/v1/…` path is there without `/v1` too. Paths match as they came, byte for byte; only what fills a
-`{name}` is decoded, since names of models contain slashes.
+Every `/v1/…` path is there without `/v1` too, and under `/v3`, as OpenVINO Model Server has it. Paths match as they
+came, byte for byte; only what fills a `{name}` is decoded, since names of models contain slashes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,8 @@ class Router:
         for route in routes:
             self._add(route, route.path)
             if route.path.startswith("/v1/"):
-                self._add(route, route.path.removeprefix("/v1"))
+                for prefix in ("", "/v3"):
+                    self._add(route, prefix + route.path.removeprefix("/v1"))
 
     def find(self, request: Request) -> Route:
         """The route of a request, whose `params` are filled in."""

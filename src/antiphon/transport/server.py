@@ -3,6 +3,8 @@
     SIGTERM ─► doors closed: /ready 503, new work 503 ─► all is done, or the grace is over
             ─► what still runs is interrupted and has its last words ─► closed
 A second SIGINT does not wait.
+
+    SIGHUP ─► the settings are read again, without any of this; but if our terminal was closed, it is a SIGTERM
 """
 
 import asyncio
@@ -10,6 +12,7 @@ import errno
 import gc
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import threading
@@ -28,6 +31,7 @@ from antiphon.transport.settings import ServerSettings
 
 _log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_STREAMS = (0, 1, 2)
 _TICKS = 5  # of uvicorn's, 0.1 s each, between two looks at the clocks of all connections
 
 Announce = Callable[[str], None]
@@ -48,7 +52,7 @@ def serve(app: App, config: Config, announce: Announce | None = None) -> None:
 async def _live(server: "Server", app: App, sockets: list[socket.socket]) -> None:
     task = asyncio.current_task()
     assert task is not None
-    with _on_signals(lambda number: server.stop(number, task)):
+    with _on_signals(lambda number: server.stop(number, task), lambda: server.hang_up(task)):
         try:
             await app.lifecycle.open()
             await server.serve(sockets)
@@ -66,6 +70,7 @@ class Server(uvicorn.Server):
         self._grace = config.shutdown_grace
         self._announce = announce
         self._deadline = 0.0
+        self._terminals = [number for number in _STREAMS if os.isatty(number)]
 
     def stop(self, number: int, task: asyncio.Task[None]) -> None:
         if not self.started:
@@ -77,6 +82,13 @@ class Server(uvicorn.Server):
             self._app.lifecycle.rest()
             self._deadline = asyncio.get_running_loop().time() + self._grace
         self.handle_exit(number, None)
+
+    def hang_up(self, task: asyncio.Task[None]) -> None:
+        """An operator's word, or that of a terminal that is gone."""
+        if self._terminals and not any(os.isatty(number) for number in self._terminals):
+            self.stop(signal.SIGTERM, task)
+        elif self.started and not self.should_exit:
+            self._app.lifecycle.reload()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -177,15 +189,16 @@ def _announce(address: str) -> None:
 
 
 @contextmanager
-def _on_signals(stop: Callable[[int], None]) -> Iterator[None]:
+def _on_signals(stop: Callable[[int], None], hang_up: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
     for one in _SIGNALS:
         loop.add_signal_handler(one, stop, one)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     try:
         yield
     finally:
-        for one in _SIGNALS:
+        for one in (*_SIGNALS, signal.SIGHUP):
             loop.remove_signal_handler(one)

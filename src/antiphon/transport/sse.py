@@ -6,6 +6,7 @@ Never `id:`, `retry:` or an event without data: SDKs break on them.
 from itertools import groupby
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.protocol.events import Event, Keepalive
 
@@ -41,5 +42,16 @@ def frames(events: list[Event]) -> bytes:
     return b"".join([frames([*alike]) for _, alike in groupby(events, type)])
 
 
-def keepalive(last: int) -> bytes:
-    return frames([Keepalive(sequence_number=last)])
+def keepalive(last: Event | None) -> bytes:
+    """It repeats the number of the last event, and counts as none. Nothing before the first event."""
+    return b"" if last is None else frames([Keepalive(sequence_number=last.sequence_number)])
+
+
+def data_frames(told: list[Struct]) -> bytes:
+    """Without an event's name, as chat and completions stream."""
+    return b"data: " + _lines(told)[:-1].replace(b"\n", b"\n\ndata: ") + b"\n\n"
+
+
+def comment(last: Struct | None) -> bytes:
+    """Breaks the silence, and is no event."""
+    return b": keep-alive\n\n"

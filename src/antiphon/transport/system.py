@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.base import Model
+from antiphon.engines.base import Model, State
 from antiphon.errors import Unavailable
 from antiphon.observe import Metrics
 from antiphon.observe.series import CONTENT_TYPE
@@ -27,6 +27,9 @@ class ModelDirectory(Protocol):
     def ready(self) -> list[str]:
         """Reasons why not, as sentences."""
 
+    def states(self) -> list[State]:
+        """Of all engines."""
+
 
 class Keeps(Protocol):
     """Of a store, all that matters here."""
@@ -40,8 +43,14 @@ class Health(Struct, frozen=True):
     status: Literal["ok"] = "ok"
 
 
-class Ready(Struct, frozen=True):
-    status: Literal["ready"] = "ready"
+class Share(Struct, frozen=True):
+    up: int
+    all: int
+
+
+class Ready(Struct, frozen=True, omit_defaults=True):
+    status: Literal["ready"]
+    engines: Share | None = None  # of a server with several; which of them, /v1/capabilities and /metrics tell
 
 
 class Version(Struct, frozen=True):
@@ -63,7 +72,7 @@ class ModelList(Struct, frozen=True, kw_only=True):
 
 
 HEALTHY = _encode(Health())
-READY = _encode(Ready())
+READY = _encode(Ready("ready"))
 
 
 class System:
@@ -114,7 +123,12 @@ class System:
     async def ready(self, request: Request) -> None:
         if reasons := ["The server is shutting down."] if self._guard.closed else self._reasons():
             raise Unavailable(" ".join(reasons), retry_after=1.0)
-        await request.reply(200, READY)
+        await request.reply(200, self._shares())
+
+    def _shares(self) -> bytes:
+        states = self._models.states()
+        up = sum(state.healthy and not state.draining for state in states)
+        return READY if len(states) <= 1 else _encode(Ready("ready", Share(up, len(states))))
 
     def _reasons(self) -> list[str]:
         reasons = self._models.ready()

@@ -1,0 +1,56 @@
+"""How many tokens a prompt has, without asking a model: the number that the usage of the same request would tell.
+
+Everything that a create would refuse is refused here too. Nothing is written, and no place at a model is taken.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.admission import Admission
+from antiphon.core.prompt import ChatPrompt, Prompt, Work
+from antiphon.errors import UnsupportedParameter
+from antiphon.protocol.codec import Decoded
+from antiphon.service.planner import Planner, Settled
+
+AT_ONCE = 16  # counts under way: engines have few ears for this beside their work
+
+
+class Counted(Struct, frozen=True):
+    tokens: int
+    ignored: list[str]  # names of fields that change nothing
+
+
+class Counting:
+    def __init__(self, planner: Planner, queue: int) -> None:
+        """`queue`: how many may wait for their turn."""
+        self._planner = planner
+        self._admission = Admission(AT_ONCE, queue)
+
+    async def count(self, tenant: str, decoded: Decoded) -> Counted:
+        """How the answer would be delivered and whether it would be kept has no say in it."""
+        request = replace(decoded.request, stream=False, background=False, store=False)
+        with self._admission.enter() as ticket:
+            await ticket.ready()
+            settled = await self._planner.settle(tenant, replace(decoded, request=request))
+            return Counted(await _tokens(settled), settled.ignored)
+
+
+async def _tokens(settled: Settled) -> int:
+    prepared, served = settled.prepared, settled.served
+    told = _told(prepared.work)
+    if prepared.tokens is not None and told is prepared.work.prompt:
+        return prepared.tokens
+    if not settled.able.counts:
+        raise UnsupportedParameter(
+            f"The tokens of this model's prompts cannot be counted: the {served.engine.name} engine does not tell.",
+            param="model",
+        )
+    return await served.engine.count(served.model, told)
+
+
+def _told(work: Work) -> Prompt:
+    """Engines that render chats tell the template the effort too, by the name that templates know."""
+    prompt = work.prompt
+    if work.effort in (None, "none") or not isinstance(prompt, ChatPrompt):
+        return prompt
+    return replace(prompt, template_kwargs={"reasoning_effort": work.effort, **prompt.template_kwargs})

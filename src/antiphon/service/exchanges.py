@@ -1,0 +1,59 @@
+"""All exchanges that run here: each has a place among what runs at once, and a place at the model for each choice.
+
+For the services of other APIs: they settle a request (Planner.settle), make their dialect, and open an exchange.
+Whoever gets it drives it or waits for its result, and leaves it in any case.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from antiphon.agent.exchange import Exchange, Reword
+from antiphon.core.dialect import Dialect
+from antiphon.errors import Busy, Unavailable
+from antiphon.service.planner import Planner, Settled
+from antiphon.service.running import Place
+from antiphon.service.sessions import Sessions
+from antiphon.service.tally import Tally
+
+
+class Exchanges:
+    def __init__(self, planner: Planner, sessions: Sessions, tally: Tally) -> None:
+        self._planner = planner
+        self._sessions = sessions
+        self._tally = tally
+        self._open: dict[Exchange, Place] = {}
+
+    def open(self, calls: Sequence[Settled], dialect: Dialect, reword: Reword | None = None) -> Exchange:
+        """A choice for each of the calls. Busy if there is no room for the first; the others wait for theirs."""
+        place = self._sessions.enter()
+        try:
+            first = self._planner.admitted(calls[0])
+        except Busy:
+            place.leave()
+            raise
+        others = [self._planner.admitted(call, patient=True) for call in calls[1:]]
+        exchange = Exchange([first, *others], dialect, self._ended, reword)
+        self._open[exchange] = place
+        return exchange
+
+    def interrupt(self) -> None:
+        """The server's grace is over: whatever runs ends now, and its client is told."""
+        error = Unavailable("The server is shutting down.", retry_after=2.0)
+        for exchange in [*self._open]:
+            exchange.interrupt(error)
+
+    def _ended(self, exchange: Exchange) -> None:
+        self._open.pop(exchange).leave()
+        self._tally.exchanged(exchange)
+
+
+def repeated(settled: Settled, times: int) -> list[Settled]:
+    """So many calls of the same; with a seed, each has its own."""
+    prepared = settled.prepared
+    sampling = prepared.work.sampling
+    if sampling.seed is None:
+        return [settled] * times
+    seeds = [(sampling.seed + number) % 2**32 for number in range(times)]
+    works = [replace(prepared.work, sampling=replace(sampling, seed=seed)) for seed in seeds]
+    return [replace(settled, prepared=replace(prepared, work=work)) for work in works]

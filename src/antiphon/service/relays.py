@@ -1,0 +1,30 @@
+"""What engines do that is passed on as it comes: scores, rankings, classes, pooled vectors, and what audio says.
+
+Only the model is ours to look at: whoever serves it gets the rest, in its own name for the model.
+"""
+
+from antiphon.engines.base import Deed, Relayed
+from antiphon.protocol.forms import Form
+from antiphon.protocol.ranking import JSON, Ranking, answered
+from antiphon.service.doing import Doing
+
+
+class Relays:
+    def __init__(self, doing: Doing) -> None:
+        self._doing = doing
+
+    async def json(self, tenant: str, deed: Deed, asked: Ranking) -> bytes:
+        doer = await self._doing.find(asked.model, deed)
+        served = doer.served
+        async with self._doing.place(doer, tenant):
+            answer = await served.engine.relay(served.model, deed, asked.saying(served.model))
+        return answered(answer.body, served.name)
+
+    async def form(self, tenant: str, deed: Deed, asked: Form, media_type: str) -> Relayed:
+        doer = await self._doing.find(asked.value, deed)
+        served = doer.served
+        async with self._doing.place(doer, tenant):
+            answer = await served.engine.relay(served.model, deed, asked.saying(served.model), media_type)
+        if answer.media_type.partition(";")[0].strip().lower() == JSON:
+            return Relayed(answered(answer.body, served.name))
+        return answer

@@ -1,0 +1,62 @@
+"""The settings are read again while we serve: engines join, change or leave, names and bounds follow.
+
+Nothing that runs is cut off: an engine that leaves ends what it does. Settings that cannot be followed are named in the
+log and stay as they were. If something is wrong with the new ones, that is said in the log, and nothing changes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from antiphon.config import Config
+from antiphon.config.sources import settings
+from antiphon.config.table import FAKE, LLAMACPP, MODEL
+from antiphon.config.tables import TABLES
+from antiphon.engines.building import seats
+from antiphon.engines.pool import Pool
+from antiphon.errors import StartupError
+from antiphon.service.models import Models
+from antiphon.service.naming import naming
+
+log = logging.getLogger(__name__)
+
+_FOLLOWED = {MODEL.title, LLAMACPP.title, FAKE.title}
+_OTHERS = {"queue", "config", *TABLES}
+
+
+class Reloading:
+    """`again` reads them; StartupError for what does not fit."""
+
+    def __init__(self, config: Config, again: Callable[[], Config], pool: Pool, models: Models) -> None:
+        self._config = config
+        self._again = again
+        self._pool = pool
+        self._models = models
+        self._one = asyncio.Lock()
+
+    async def read(self) -> None:
+        async with self._one:
+            try:
+                await self._follow(self._again())
+            except StartupError as error:
+                log.error("The settings are left as they were: %s", error)
+
+    async def _follow(self, wanted: Config) -> None:
+        stays = [name for name in _lasting() if getattr(wanted, name) != getattr(self._config, name)]
+        config = replace(wanted, **{name: getattr(self._config, name) for name in stays})
+        names = naming(config)
+        change = await self._pool.renew(seats(config))
+        self._models.renew(names, config.queue)
+        self._config = config
+        came, went = ", ".join(change.joined) or "none", ", ".join(change.left) or "none"
+        log.info("The settings were read again; engines that joined: %s, that leave: %s", came, went)
+        if stays:
+            log.warning("A restart is needed for what else has changed: %s", ", ".join(stays))
+
+
+def _lasting() -> list[str]:
+    """What holds until a restart."""
+    follow = {row.name for row in settings().values() if row.note.group in _FOLLOWED} | _OTHERS
+    return [name for name in Config.__struct_fields__ if name not in follow]

@@ -1,0 +1,35 @@
+"""The drill of the way out in its shortest form: nothing connects to where nobody may go, whatever a URL looks like."""
+
+import asyncio
+
+import pytest
+
+from drills.egress import FIELDS, egress
+from drills.findings import Findings
+from drills.spellings import spellings
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+
+async def _carried_out(step: int, *open_too: str) -> Findings:
+    findings = Findings("egress")
+    async with asyncio.timeout(100):
+        await egress(step, findings, open_too)
+    return findings
+
+
+@pytest.mark.shows("E.11")
+async def test_no_spelling_in_no_field_reaches_a_canary() -> None:
+    findings = await _carried_out(41)
+    assert findings.shown == []
+    assert findings.trials > 20 * len(FIELDS)
+
+
+async def test_the_drill_sees_what_gets_through() -> None:
+    findings = await _carried_out(97, "127.0.0.0/8")
+    assert findings.violations
+    assert {figure.name: figure.value for figure in findings.figures}["reached"] > 0
+
+
+def test_there_are_spellings_enough() -> None:
+    assert len(spellings(8000, "192.0.2.2")) >= 400
