@@ -17,17 +17,17 @@ Line = IO[bytes]
 
 
 def cpu_per_token_us(server: Server, load: Load, expected: int) -> float:
-    spent, counted = _spent(server, load)
+    nanoseconds, counted = spent(server, load)
     if counted.tokens != expected:
         raise RuntimeError(f"{expected} tokens were due, {counted.tokens} came ({load})")
-    return spent / counted.tokens / 1e3
+    return nanoseconds / counted.tokens / 1e3
 
 
 def cpu_per_request_ms(server: Server, load: Load) -> float:
-    spent, counted = _spent(server, load)
+    nanoseconds, counted = spent(server, load)
     if counted.requests != load.connections * load.requests:
         raise RuntimeError(f"{counted.requests} answers came ({load})")
-    return spent / counted.requests / 1e6
+    return nanoseconds / counted.requests / 1e6
 
 
 def bytes_per_stream(server: Server, load: Load) -> float:
@@ -44,7 +44,8 @@ def median(values: list[float]) -> float:
     return statistics.median(values)
 
 
-def _spent(server: Server, load: Load) -> tuple[int, Counted]:
+def spent(server: Server, load: Load) -> tuple[int, Counted]:
+    """Nanoseconds of CPU, and what was counted."""
     with _generator(load) as (told, heard):
         before = cpu_ns(server.pid)
         _tell(told)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SERVER_CORE, LOAD_CORE = 0, 1  # apart, so that the load does not take the server's time
-_START_SECONDS = 20.0
+_START_SECONDS = 60.0
 _ADDRESS = re.compile(rb"http://[\w.\[\]:]+?:(\d+)")
 
 
@@ -37,18 +37,23 @@ class Server:
 
 
 @contextlib.contextmanager
-def antiphon(*flags: str) -> Iterator[Server]:
+def antiphon(*flags: str, engine: str = "fake") -> Iterator[Server]:
     """With a store of its own, unless the flags name one."""
     command = str(Path(sys.executable).with_name("antiphon"))
     with tempfile.TemporaryDirectory() as folder:
-        serve = [command, "serve", "--engine", "fake", "--port", "0", "--store", f"{folder}/bench.db", *flags]
-        with _started(serve) as server:
+        serve = [command, "serve", "--engine", engine, "--port", "0", "--store", f"{folder}/bench.db", *flags]
+        with started(serve) as server:
             yield server
 
 
 def yardstick(folder: Path) -> contextlib.AbstractContextManager[Server]:
     files = ["--stream", str(folder / "stream"), "--json", str(folder / "json")]
-    return _started([sys.executable, "-m", "bench.raw_asgi", *files])
+    return started([sys.executable, "-m", "bench.raw_asgi", *files])
+
+
+def upstream() -> contextlib.AbstractContextManager[Server]:
+    """The fake engine, where the load is: what it costs is nobody's."""
+    return started([sys.executable, "-m", "bench.upstream"], core=LOAD_CORE)
 
 
 def pin(core: int) -> None:
@@ -57,11 +62,12 @@ def pin(core: int) -> None:
 
 
 @contextlib.contextmanager
-def _started(command: list[str]) -> Iterator[Server]:
+def started(command: list[str], port: int | None = None, core: int = SERVER_CORE) -> Iterator[Server]:
+    """`port` is what it was told to listen on; None: it says so itself."""
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, preexec_fn=lambda: pin(SERVER_CORE))
+        process = subprocess.Popen(command, stdout=said, stderr=said, preexec_fn=lambda: pin(core))
         try:
-            yield Server(process.pid, _port(process, said.fileno()))
+            yield Server(process.pid, _port(process, said.fileno(), port))
         finally:
             process.send_signal(signal.SIGTERM)
             stop = threading.Timer(5.0, process.kill)
@@ -70,15 +76,14 @@ def _started(command: list[str]) -> Iterator[Server]:
             stop.cancel()
 
 
-def _port(process: subprocess.Popen[bytes], said: int) -> int:
-    """The port the server says it listens on, once it accepts connections there."""
+def _port(process: subprocess.Popen[bytes], said: int, told: int | None) -> int:
+    """The port the server says it listens on, or was told to, once it accepts connections there."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
-        output = os.pread(said, 1 << 16, 0)
-        if found := _ADDRESS.search(output):
-            port = int(found[1])
-            if _accepts(port):
-                return port
+        found = _ADDRESS.search(os.pread(said, 1 << 16, 0))
+        port = told or (int(found[1]) if found else None)
+        if port is not None and _accepts(port):
+            return port
         if process.poll() is not None:
             break
         time.sleep(0.05)

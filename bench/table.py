@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-_HEADS = ("", "ours", "bare ASGI", "ratio", "target", "")
-
 
 class Row(Struct, frozen=True, kw_only=True):
     """`target` bounds the ratio to the yardstick where there is one, else the figure itself."""
@@ -14,6 +12,7 @@ class Row(Struct, frozen=True, kw_only=True):
     ours: float
     yardstick: float | None = None
     target: float | None = None
+    beside: float | None = None  # what the yardstick has here, where the figure itself is judged
 
     @property
     def judged(self) -> float:
@@ -27,16 +26,17 @@ class Row(Struct, frozen=True, kw_only=True):
         return (
             self.name,
             _figure(self.ours),
-            _figure(self.yardstick),
+            _figure(self.beside if self.yardstick is None else self.yardstick),
             f"{self.judged:.2f}" if self.yardstick else "",
-            f"≤ {self.target:g}" if self.target is not None else "",
+            f"≤ {self.target:.3g}" if self.target is not None else "",
             "" if self.target is None else "over" if self.over else "PASS",
         )
 
 
-def table(rows: Sequence[Row]) -> str:
-    lines = [_HEADS, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADS))]
+def table(rows: Sequence[Row], yardstick: str = "bare ASGI") -> str:
+    heads = ("", "ours", yardstick, "ratio", "target", "")
+    lines = [heads, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     return "\n".join(_line(line, widths) for line in lines)
 
 
