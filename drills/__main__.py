@@ -1,4 +1,4 @@
-"""Drills: kills, disconnects, replays, zombies, failing stores and pairs of servers, on real processes and databases.
+"""Drills: hostile engines, kills, disconnects, replays, zombies, failing stores and pairs of servers.
 
 Prints one table; any violation is exit code 1."""
 
@@ -9,12 +9,15 @@ import time
 from collections.abc import Awaitable, Callable
 
 from drills.disconnects import disconnects
+from drills.egress import egress
 from drills.findings import Findings, table
 from drills.idempotency import idempotency
 from drills.kill9 import kill9, plans
 from drills.nth_failure import nth_failure
 from drills.pairs import pairs
+from drills.pool import pool, tokens
 from drills.replays import replays
+from drills.upstream import upstream
 from drills.zombie import zombie
 
 Drill = Callable[[Findings], Awaitable[None]]
@@ -23,6 +26,8 @@ Drill = Callable[[Findings], Awaitable[None]]
 def drills(quick: bool) -> dict[str, Drill]:
     """By name, in the order in which they are done: those that find most in least time come first."""
     return {
+        "egress": lambda found: egress(7 if quick else 1, found),
+        "upstream": lambda found: upstream(2_000 if quick else 20_000, found),
         "nth-failure": lambda found: nth_failure(7 if quick else 1, found),
         "replays-sqlite": lambda found: replays("sqlite", 50 if quick else 200, found),
         "replays-postgres": lambda found: replays("postgres", 25 if quick else 200, found),
@@ -33,6 +38,7 @@ def drills(quick: bool) -> dict[str, Drill]:
         "zombie-sqlite": lambda found: zombie("sqlite", 2 if quick else 25, found),
         "zombie-postgres": lambda found: zombie("postgres", 2 if quick else 25, found),
         "zombie-redis": lambda found: zombie("postgres with redis", 2 if quick else 10, found),
+        "pool": lambda found: pool(tokens(2 if quick else 25), found),
         "disconnects": lambda found: disconnects(200 if quick else 2000, found),
         "kill9-sqlite": lambda found: kill9("sqlite", plans(12 if quick else 200), found),
         "kill9-postgres": lambda found: kill9("postgres", plans(12 if quick else 200), found),

@@ -1,0 +1,83 @@
+"""Servers of llama.cpp with the built-in model as processes: started, killed, and started again at the same place."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+
+from antiphon.config.table import cache_home
+from antiphon.engines.llamacpp.child import Launch, Report
+from antiphon.engines.llamacpp.model_files import default_model
+
+START_SECONDS = 60.0
+SLOTS = 4
+CONTEXT = 1024
+
+
+class LlamaServer:
+    """On a unix socket."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"llamacpp-server+unix://{self._socket}"
+
+    async def start(self) -> None:
+        """Until it listens."""
+        self._socket.unlink(missing_ok=True)
+        launch = Launch(
+            model=str(default_model(cache_home())),
+            context=CONTEXT,
+            slots=SLOTS,
+            threads=1,
+            connections=4 * SLOTS,
+            batch=256,
+            socket=str(self._socket),
+            parent=os.getpid(),
+        )
+        self._process = subprocess.Popen(  # noqa: ASYNC220 - it takes a moment, and nobody else waits
+            [sys.executable, "-m", "antiphon.engines.llamacpp.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode(launch) + b"\n")
+        self._process.stdin.flush()
+        async with asyncio.timeout(START_SECONDS):
+            line = await asyncio.to_thread(self._process.stdout.readline)
+        if (report := msgspec.json.decode(line or b'{"error": "it died"}', type=Report)).error:
+            raise RuntimeError(f"llama.cpp cannot be started: {report.error}")
+
+    def kill(self) -> None:
+        """With SIGKILL, whatever it does."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait(timeout=10)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        self._process = None
+
+
+@contextlib.asynccontextmanager
+async def llama_servers(folder: Path, count: int) -> AsyncIterator[list[LlamaServer]]:
+    servers = [LlamaServer(folder / f"{number}.sock") for number in range(count)]
+    try:
+        for server in servers:
+            await server.start()
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
