@@ -9,10 +9,10 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench drills lock clean
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills lock clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.run ## serve the embedded model on 127.0.0.1:8000 (ARGS="--port 9000" passes flags on)
 	@$(BIN)/antiphon serve $(ARGS)
@@ -42,6 +42,9 @@ format: $(VENV)/.dev ## put the code into shape
 
 bench: $(VENV)/.dev ## measure the path, beside a bare server that sends the same bytes
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-peers: $(VENV)/.dev ## measure it beside smg, the Rust gateway, over one fake engine (ARGS="--quick" is sooner done, and noisier)
+	@$(BIN)/python -m bench.peers $(ARGS)
 
 drills: $(VENV)/.dev ## kill, stop, cut off and fail whatever state hangs on (ARGS="--quick" takes minutes, ARGS=zombie one drill)
 	@$(BIN)/python -m drills $(ARGS)
