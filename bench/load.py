@@ -137,11 +137,13 @@ class Client(asyncio.Protocol):
         self._tail = b""
         self.requests += 1
         self._left -= 1
-        if self._patience is not None:
-            self._patience.reschedule(asyncio.get_running_loop().time() + _STALL_SECONDS)
+        if self._idle is None or self._idle.done():
+            return
         if self._left > 0:
+            assert self._patience is not None
+            self._patience.reschedule(asyncio.get_running_loop().time() + _STALL_SECONDS)
             self._ask()
-        elif self._idle is not None and not self._idle.done():
+        else:
             self._idle.set_result(None)
 
     def _fail(self, sentence: str) -> None:

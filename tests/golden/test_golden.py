@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tools.golden import RECORDED, expected, read, recordings, replay
+from tests.real.vllm import counted
+from tools.golden import GOLDEN, RECORDED, expected, read, recordings, replay
 from tools.golden_cases import CASES
 
 pytestmark = pytest.mark.anyio
@@ -38,3 +39,8 @@ def test_vllm_and_llama_cpp_were_recorded_and_the_others_say_that_they_were_not(
 
 def test_every_case_was_recorded_from_vllm() -> None:
     assert {path.stem for path in FOUND if path.parent.name == "vllm"} == CASES.keys()
+
+
+def test_the_gauge_of_vllm_is_read_from_its_page() -> None:
+    """The page was recorded while it had 34 requests, some of them waiting."""
+    assert counted((GOLDEN / "vllm" / "metrics.txt").read_bytes()) == 34

@@ -40,4 +40,8 @@ def working(url: str) -> int:
     """How many requests it says that it works on, or has waiting."""
     page = f"http://{url.partition('://')[2]}/metrics"
     with urllib.request.urlopen(page, timeout=5) as answer:
-        return int(sum(float(number) for number in GAUGE.findall(answer.read())))
+        return counted(answer.read())
+
+
+def counted(page: bytes) -> int:
+    return int(sum(float(number) for number in GAUGE.findall(page)))

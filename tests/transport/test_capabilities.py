@@ -9,7 +9,7 @@ from tests.engines.http.stub import standing_in
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.shows("C.21")
+@pytest.mark.shows("C.21", "G.9")
 async def test_the_probe_of_an_engine_is_shown() -> None:
     async with standing_in("vllm") as stub, server(stub.url, served_model_name=("mine",)) as app:
         (shown,) = (await call(app, "GET", "/v1/capabilities")).json()["data"]

@@ -35,10 +35,12 @@ class Patience:
         self._timer: asyncio.TimerHandle | None = None
         self._driver: asyncio.Task[object] | None = None
         self._cancelled = False
+        self._before = 0  # cancellations of the driver that others had asked for before us
 
     def start(self) -> None:
         """By the driver, before it waits for the first time."""
         self._driver = asyncio.current_task()
+        self._before = 0 if self._driver is None else self._driver.cancelling()
         self._timer = self._loop.call_later(self._pause, self._look)
 
     def allow(self, seconds: float) -> None:
@@ -63,7 +65,7 @@ class Patience:
         if not self._cancelled or self._driver is None:
             return False
         self._cancelled = False
-        return self._driver.uncancel() == 0
+        return self._driver.uncancel() <= self._before
 
     def _look(self) -> None:
         silent = self.waits != 0 and self.waits == self._last

@@ -44,6 +44,7 @@ class Ability(Struct, frozen=True, kw_only=True):
     does: list[str]
     honours: list[str]
     lacks: dict[str, str]
+    parsers: dict[str, str]  # what the engine parses itself, as far as it tells
     members: list[Member]
 
 
@@ -87,6 +88,7 @@ def _ability(served: Served, able: Capabilities) -> Ability:
         does=sorted(able.does),
         honours=sorted(able.honours | _EVERYWHERE),
         lacks=dict(sorted(able.lacks.items())),
+        parsers=able.parsers,
         members=members,
     )
 

@@ -186,7 +186,7 @@ def test_every_cell_of_the_table_is_posted_here() -> None:
 
 
 @pytest.mark.parametrize(("field", "engine"), cells(ASKED))
-@pytest.mark.shows("C.14", "C.15", "C.16", "C.17", "C.18", "C.19", "C.22")
+@pytest.mark.shows("C.14", "C.15", "C.16", "C.17", "C.18", "C.19", "C.22", "A3.13", "A3.15")
 async def test_a_field_is_on_the_wire_or_a_400_names_it(field: str, engine: str) -> None:
     asked, expected = ASKED[field]
     wire = expected[engine]
@@ -272,6 +272,21 @@ async def test_an_object_is_asked_for_by_a_schema_where_there_is_no_other_way() 
     async with standing_in("ovms") as stub, opened(stub.url) as engine:
         assert (await ask(engine, work(constraint=JsonObject()))).text == "{}"
         assert stub.seen[0]["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+@pytest.mark.parametrize("engine", [name for name in NAMES if name not in ("ollama", "openai")])
+@pytest.mark.parametrize(("effort", "thinks"), [("none", False), ("minimal", True), ("high", True)])
+async def test_an_effort_tells_the_template_whether_to_think(engine: str, effort: str, thinks: bool) -> None:
+    async with standing_in(engine) as stub, server(stub.url) as app:
+        assert (await post(app, reasoning={"effort": effort})).status == 200
+        assert stub.seen[0]["chat_template_kwargs"] == {"enable_thinking": thinks}
+        agreed = {"enable_thinking": thinks, "tone": "dry"}
+        assert (await post(app, reasoning={"effort": effort}, chat_template_kwargs=agreed)).status == 200
+        assert stub.seen[1]["chat_template_kwargs"] == agreed
+        told = await post(app, reasoning={"effort": effort}, chat_template_kwargs={"enable_thinking": not thinks})
+        assert told.status == 400
+        assert told.error["param"].startswith("chat_template_kwargs")
+        assert len(stub.seen) == 2
 
 
 @pytest.mark.parametrize("engine", NAMES)

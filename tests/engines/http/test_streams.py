@@ -240,3 +240,13 @@ async def test_logprobs_are_heard_and_cut_to_what_was_asked_for() -> None:
         assert [one.token for one in logprob.top_logprobs] == ["a", "b"][:most]
     unasked = await heard(VLLM, HEAD + chunked(said(event, STOP)) + END)
     assert not any(chunk.logprobs for chunk in unasked.chunks)
+
+
+async def test_the_token_that_ended_an_answer_has_no_log_probability_in_it() -> None:
+    """vLLM tells it with the others, OpenAI does not."""
+    last = b'{"choices":[{"index":0,"delta":{"content":""},"logprobs":{"content":[%s]},"finish_reason":"stop"}]}'
+    first = b'{"choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[{"token":"a","logprob":-1}]}}]}'
+    engine = playing(Vllm, HEAD + chunked(said(first, last % b'{"token":"<|im_end|>","logprob":-0.1}')) + END)
+    heard_all = await ask(engine, work(logprobs=0))
+    assert [one.token for chunk in heard_all.chunks for one in chunk.logprobs] == ["a"]
+    assert heard_all.chunks[-1].finish == "stop"

@@ -6,6 +6,7 @@ import ssl
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.engines.base import Engine
@@ -69,16 +70,13 @@ async def test_only_the_models_that_the_operator_names_are_served() -> None:
 
 
 async def test_what_a_model_of_ollama_cannot_do_is_not_honoured() -> None:
-    async with standing_in("ollama") as stub:
-        stub.dialect.asides["/api/show"]["capabilities"] = ["completion"]
-        try:
-            async with server(stub.url) as app:
-                for asked in ({"reasoning": {"effort": "high"}}, {"tools": [{"type": "function", "name": "f"}]}):
-                    told = await post(app, **asked)
-                    assert told.status == 400
-                    assert "ollama" in told.error["message"]
-        finally:
-            stub.dialect.asides["/api/show"]["capabilities"] = ["completion", "tools", "vision", "thinking"]
+    ollama = DIALECTS["ollama"]
+    stub = Stub(replace(ollama, asides={**ollama.asides, "/api/show": {"capabilities": ["completion"]}}))
+    async with tcp(stub.serve) as port, server(f"ollama://127.0.0.1:{port}") as app:
+        for asked in ({"reasoning": {"effort": "high"}}, {"tools": [{"type": "function", "name": "f"}]}):
+            told = await post(app, **asked)
+            assert told.status == 400
+            assert "ollama" in told.error["message"]
 
 
 @pytest.mark.shows("C.21", "C.28")

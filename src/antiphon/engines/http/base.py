@@ -225,6 +225,9 @@ class HttpEngine(Deeds, GeneratesOnly):
                 raise UnsupportedParameter(f"'tools' are not taken by {self._who} at token level.", param="tools")
             prompt = TokenPrompt(await self._chat_tokens(work.model, prompt, work.effort))
             thinks = self._opens_thought(prompt.tokens)
+        elif isinstance(prompt, TokenPrompt) and "tokens" not in (await self.capabilities(work.model)).takes:
+            if not self._by_tokens:
+                raise UnsupportedParameter(f"The {self.name} engine takes texts, not token ids.", param="prompt")
         elif isinstance(prompt, TextPrompt) and (self.splits_text or work.sampling.max_tokens is None):
             prompt = await self._as_tokens(work.model, prompt)
         return self._fitted(replace(work, prompt=prompt)), thinks

@@ -50,7 +50,8 @@ def said_error(who: str, error: Any) -> AntiphonError:
         return Busy(f"{who} has too much to do.", retry_after=1.0)
     if _of(error, "code") in (503, "503"):
         return Unavailable(f"{who} is not available now.", retry_after=1.0)
-    if _of(error, "code") in (400, 422):  # vLLM finds out about some of it after its 200
+    if _of(error, "code") in (400, 422) or _of(error, "type") == "invalid_request_error":
+        # vLLM finds out about some of it only after its 200.
         return BadRequest(f"{who} refuses this request: {words or 'it does not say why'}")
     return EngineFailed(f"{who} failed: {words or 'it does not say why'}")
 

@@ -7,13 +7,13 @@ with member.enter(model) as errand:      it has one more to do
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from msgspec import Struct
 
-from antiphon.engines.base import Capabilities, Engine, State
+from antiphon.engines.base import Capabilities, Engine, Model, State
 from antiphon.engines.pool.breaker import Breaker
 from antiphon.errors import AntiphonError, BadRequest, Busy, EngineFailed, ModelNotFound, Unavailable
 
@@ -43,6 +43,8 @@ class Member:
         self.idle = asyncio.Event()
         self.idle.set()
         self._running: Counter[str] = Counter()  # by model
+        self._models: Sequence[Model] = ()  # as it listed them last, and their names
+        self._names: frozenset[str] = frozenset()
         self._resumes = 0.0  # when it wants to be asked again, as it said itself
 
     @property
@@ -62,7 +64,9 @@ class Member:
 
     def lists(self, model: str) -> bool:
         """Does it say itself that it has it? Some engines serve whatever they are asked for."""
-        return any(one.id == model for one in self.engine.models())
+        if (models := self.engine.models()) is not self._models:
+            self._models, self._names = models, frozenset(one.id for one in models)
+        return model in self._names
 
     def fit(self, now: float) -> bool:
         """May it be given work now?"""
@@ -109,7 +113,7 @@ class Member:
     def _left(self, model: str) -> None:
         self._running[model] -= 1
         if not self._running[model]:
-            del self._running[model]
+            self._running.pop(model)
         if not self._running:
             self.idle.set()
 

@@ -1,0 +1,48 @@
+"""Patience ends its own wait, and takes back its own cancellation only."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from antiphon.agent.patience import Deadlines, Patience
+from antiphon.errors import Unavailable
+
+pytestmark = pytest.mark.anyio
+
+
+async def _interrupted(patience: Patience) -> bool:
+    patience.start()
+    patience.waits = 1
+    patience.end(Unavailable("over"))
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return patience.was_us()
+    finally:
+        patience.stop()
+    return False
+
+
+async def _cancelled_before() -> bool:
+    """A driver that somebody cancelled long ago, and who went on."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
+    return await _interrupted(Patience(Deadlines()))
+
+
+async def test_an_old_cancellation_of_the_driver_is_not_taken_for_another_one_now() -> None:
+    async with asyncio.timeout(5):
+        assert await asyncio.create_task(_cancelled_before())
+
+
+async def test_a_cancellation_by_somebody_else_at_the_same_time_is_not_ours() -> None:
+    patience = Patience(Deadlines())
+    task = asyncio.create_task(_interrupted(patience))
+    await asyncio.sleep(0)
+    task.cancel()
+    async with asyncio.timeout(5):
+        assert not await task
