@@ -44,12 +44,11 @@ from antiphon.stores.registry import make_store
 from antiphon.transport import server
 from antiphon.transport.app import App
 from antiphon.transport.capabilities import CapabilitiesEndpoint
-from antiphon.transport.chat import ChatEndpoint
-from antiphon.transport.completions import CompletionsEndpoint
+from antiphon.transport.chat import chat_route
+from antiphon.transport.completions import completions_route
 from antiphon.transport.conversations import ConversationsEndpoint
 from antiphon.transport.delivery import Delivery
 from antiphon.transport.embeddings import EmbeddingsEndpoint
-from antiphon.transport.exchanges import ExchangeDelivery
 from antiphon.transport.guard import Guard
 from antiphon.transport.http import Route
 from antiphon.transport.input_tokens import InputTokensEndpoint
@@ -228,8 +227,8 @@ def _api(config: Config, parts: Parts) -> list[Route]:
     return [
         ResponsesEndpoint(parts.responses, config.limits, delivery).route(shown),
         InputTokensEndpoint(parts.counting, config.limits).route(shown),
-        ChatEndpoint(parts.chat, config.limits, ExchangeDelivery(config.ping_interval)).route(shown),
-        CompletionsEndpoint(parts.completions, config.limits, ExchangeDelivery(config.ping_interval)).route(shown),
+        chat_route(parts.chat, config.limits, config.ping_interval, shown),
+        completions_route(parts.completions, config.limits, config.ping_interval, shown),
         *MessagesEndpoint(parts.messages, config.limits, config.ping_interval).routes(shown),
         EmbeddingsEndpoint(Embeddings(parts.doing), config.limits).route(shown),
         *TokensEndpoint(parts.tokens, config.limits).routes(shown),

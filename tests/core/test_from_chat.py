@@ -212,7 +212,7 @@ def test_a_name_that_a_shared_rule_finds_wrong_is_told_in_this_apis_words() -> N
 
 def test_an_error_is_reworded_in_a_copy() -> None:
     error = ContextTooLong("Too long: 'input'.", param="input", retry_after=1.5)
-    told = asked().names.reword(error)
+    told = asked().names.told(error)
     assert (told.param, told.message, told.retry_after, type(told)) == (
         "messages", "Too long: 'messages'.", 1.5, ContextTooLong,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from antiphon.core.chat_names import Place
+from antiphon.core.names import Place
 from antiphon.errors import InvalidValue, MissingParameter, UnsupportedParameter
 from antiphon.protocol.chat import (
     ChatMessageIn,

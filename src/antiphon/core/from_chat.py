@@ -78,7 +78,7 @@ def from_chat(asked: DecodedGeneration[CreateChat], limits: Limits) -> AskedChat
     try:
         check_request(translated, given, limits)
     except AntiphonError as error:
-        raise names.reword(error) from None
+        raise names.told(error) from None
     ignored = [*asked.ignored, *items.ignored, *[name for name in _WITHOUT_EFFECT if getattr(request, name)]]
     if request.stream_options is not None and not request.stream:
         ignored.append("stream_options")

@@ -57,7 +57,7 @@ def from_completion(asked: DecodedGeneration[CreateCompletion], limits: Limits) 
     try:
         check_request(translated, given, limits)
     except AntiphonError as error:
-        raise names.reword(error) from None
+        raise names.told(error) from None
     unused = ["user"] if request.user else []
     if request.stream_options is not None and not request.stream:
         unused.append("stream_options")

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, assert_never
 from msgspec import UNSET, Struct
 
 from antiphon.core.messages_items import Items
-from antiphon.core.messages_names import Names
+from antiphon.core.messages_names import MessageNames
 from antiphon.errors import AntiphonError, InvalidValue, MissingParameter, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.protocol.checks import check_request
@@ -45,7 +45,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """What a client of this API asked for."""
 
     decoded: Decoded
-    names: Names
+    names: MessageNames
     stream: bool = False
     stops: tuple[str, ...] = ()
     shows_thoughts: bool = True
@@ -78,7 +78,7 @@ def _asked(decoded: DecodedMessages[T], sampling: dict[str, Any], limits: Limits
     effort, hint, idle = _effort(request)
     if effort is not None:
         fields["reasoning"] = ReasoningConfig(effort=effort)
-    names = Names(items.places, _named(request))
+    names = MessageNames(items.places, _named(request))
     asked = CreateResponse(**fields)
     try:
         check_request(asked, fields, limits)

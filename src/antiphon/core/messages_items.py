@@ -10,7 +10,7 @@ import re
 from typing import Final, assert_never
 
 from antiphon.core.documents import clean_name, fenced
-from antiphon.core.messages_names import Place
+from antiphon.core.names import Place
 from antiphon.core.thought_signature import was_changed
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.items import (

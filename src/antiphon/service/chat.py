@@ -38,7 +38,7 @@ class Chat:
             settled = grant(await self._planner.settle(tenant, asked.decoded), asked.wishes, tenant)
             return await self._opened(settled, asked)
         except AntiphonError as error:
-            raise asked.names.reword(error) from None
+            raise asked.names.told(error) from None
 
     async def _opened(self, settled: Settled, asked: AskedChat) -> Opened:
         request = asked.request
@@ -50,7 +50,7 @@ class Chat:
         )
         emitter = ChatEmitter(head, await _manner(settled, asked), partial(new_id, "call"))
         calls = repeated(settled, asked.wishes.choices)
-        return Opened(self._exchanges.open(calls, emitter, asked.names.reword), settled.ignored)
+        return Opened(self._exchanges.open(calls, emitter, asked.names.told), settled.ignored)
 
 
 async def _manner(settled: Settled, asked: AskedChat) -> Manner:

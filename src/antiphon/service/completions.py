@@ -33,7 +33,7 @@ class Completions:
             granted = [grant(each, wishes, tenant) for each in settled]
             return await self._opened(granted, asked)
         except AntiphonError as error:
-            raise asked.names.reword(error) from None
+            raise asked.names.told(error) from None
 
     async def _opened(self, settled: list[Settled], asked: AskedCompletion) -> Opened:
         head = Head(id=dashed_id("cmpl"), created=int(time()), model=settled[0].served.name)
@@ -41,7 +41,7 @@ class Completions:
         if manner.wanted < manner.calls:
             settled = [_scored(each) for each in settled]
         calls = [call for each in settled for call in repeated(each, manner.calls)]
-        exchange = self._exchanges.open(calls, CompletionEmitter(head, manner), asked.names.reword)
+        exchange = self._exchanges.open(calls, CompletionEmitter(head, manner), asked.names.told)
         return Opened(exchange, settled[0].ignored)
 
 

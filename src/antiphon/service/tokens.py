@@ -42,7 +42,7 @@ class Tokens:
             doer = await self._doing.find(chat.decoded.request.model, "tokenize")
             tokenized = await self._tokenized(tenant, doer, settled.prepared.work.prompt, asked)
         except AntiphonError as error:
-            raise chat.names.reword(error) from None
+            raise chat.names.told(error) from None
         return Counted(tokenized, settled.ignored)
 
     async def detokenize(self, tenant: str, asked: Detokenize) -> str:
