@@ -4,13 +4,15 @@
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from openai.lib.streaming.chat._completions import ChatCompletionStreamState
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
+
+from tests.invented import invented
 
 _PASSED_ON = {"prompt_token_ids", "prompt_logprobs", "kv_transfer_params"}
 # Fields that OpenAI's class of this name does not have, and that we send all the same.
@@ -68,8 +70,8 @@ def frames_in(body: bytes) -> list[dict[str, Any]]:
 
 def _check(cls: type[BaseModel], value: dict[str, Any]) -> None:
     model = cls.model_validate_json(json.dumps(value), strict=True)
-    invented = sorted(_invented(model, cls.__name__))
-    assert not invented, f"fields that the openai package does not know: {invented}"
+    unknown = sorted(invented(model, cls.__name__, DEVIATIONS))
+    assert not unknown, f"fields that the openai package does not know: {unknown}"
 
 
 def _without_custom(chunk: dict[str, Any]) -> dict[str, Any]:
@@ -80,15 +82,3 @@ def _without_custom(chunk: dict[str, Any]) -> dict[str, Any]:
             if call.get("type") == "custom":
                 del call["type"]
     return shown
-
-
-def _invented(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, BaseModel):
-        allowed = DEVIATIONS.get(type(value).__name__, set())
-        for name in (value.__pydantic_extra__ or {}).keys() - allowed:
-            yield f"{path}.{name}"
-        for name in type(value).model_fields:
-            yield from _invented(getattr(value, name), f"{path}.{name}")
-    elif isinstance(value, list):
-        for index, held in enumerate(value):
-            yield from _invented(held, f"{path}[{index}]")

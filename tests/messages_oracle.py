@@ -1,7 +1,7 @@
 """The anthropic package as the judge of what /v1/messages sends: strict types, invented fields, its accumulator."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, get_args
 
 from anthropic._models import construct_type
@@ -9,6 +9,8 @@ from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message, MessageTokensCount, RawMessageStreamEvent
 from anthropic.types.shared.error_response import ErrorResponse
 from pydantic import BaseModel, ValidationError
+
+from tests.invented import classes, invented
 
 
 def check_message(message: dict[str, Any]) -> None:
@@ -92,27 +94,8 @@ def _check(cls: type[BaseModel], value: dict[str, Any]) -> None:
         model = cls.model_validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         raise AssertionError(f"{cls.__name__} refuses {json.dumps(value)[:2000]}\n{error}") from None
-    invented = sorted(_invented(model, cls.__name__))
-    assert not invented, f"fields that the anthropic package does not know: {invented}"
+    unknown = sorted(invented(model, cls.__name__))
+    assert not unknown, f"fields that the anthropic package does not know: {unknown}"
 
 
-def _invented(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, BaseModel):
-        for name in value.__pydantic_extra__ or {}:
-            yield f"{path}.{name}"
-        for name in type(value).model_fields:
-            yield from _invented(getattr(value, name), f"{path}.{name}")
-    elif isinstance(value, list):
-        for index, held in enumerate(value):
-            yield from _invented(held, f"{path}[{index}]")
-
-
-def _classes(union: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(union, type) and issubclass(union, BaseModel):
-        yield union
-    else:
-        for member in get_args(union):
-            yield from _classes(member)
-
-
-_EVENTS = {get_args(cls.model_fields["type"].annotation)[0]: cls for cls in _classes(RawMessageStreamEvent)}
+_EVENTS = {get_args(cls.model_fields["type"].annotation)[0]: cls for cls in classes(RawMessageStreamEvent)}

@@ -22,6 +22,8 @@ from openai.types.responses.response_steer_failed_event import ResponseSteerFail
 from openai.types.responses.response_steer_pending_event import ResponseSteerPendingEvent
 from pydantic import BaseModel, ValidationError
 
+from tests.invented import classes, invented
+
 _EXTENSIONS = {
     "top_k", "min_p", "repetition_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "n", "best_of",
     "length_penalty", "skip_special_tokens", "chat_template_kwargs", "logprobs", "num_assistant_tokens",
@@ -130,8 +132,8 @@ def _check(cls: type[BaseModel], value: dict[str, Any]) -> None:
     except ValidationError as error:
         told = "\n".join(_telling(error))
         raise AssertionError(f"{cls.__name__} refuses {json.dumps(value)[:2000]}\n{told}") from None
-    invented = sorted(_invented(model, cls.__name__))
-    assert not invented, f"fields that the openai package does not know: {invented}"
+    unknown = sorted(invented(model, cls.__name__, DEVIATIONS))
+    assert not unknown, f"fields that the openai package does not know: {unknown}"
 
 
 def _telling(error: ValidationError) -> Iterator[str]:
@@ -157,33 +159,10 @@ def _without_own_codes(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _invented(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, BaseModel):
-        allowed = DEVIATIONS.get(type(value).__name__, set())
-        for name in (value.__pydantic_extra__ or {}).keys() - allowed:
-            yield f"{path}.{name}"
-        for name in type(value).model_fields:
-            yield from _invented(getattr(value, name), f"{path}.{name}")
-    elif isinstance(value, list):
-        for index, held in enumerate(value):
-            yield from _invented(held, f"{path}[{index}]")
-    elif isinstance(value, dict):
-        for name, held in value.items():
-            yield from _invented(held, f"{path}.{name}")
-
-
-def _classes(union: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(union, type) and issubclass(union, BaseModel):
-        yield union
-    else:
-        for member in get_args(union):
-            yield from _classes(member)
-
-
 def _by_type() -> dict[str, type[BaseModel]]:
-    classes = [*_classes(ResponseStreamEvent)]
-    classes += [ResponseSteerAcceptedEvent, ResponseSteerPendingEvent, ResponseSteerFailedEvent]
-    return {get_args(cls.model_fields["type"].annotation)[0]: cls for cls in classes}
+    known = [*classes(ResponseStreamEvent)]
+    known += [ResponseSteerAcceptedEvent, ResponseSteerPendingEvent, ResponseSteerFailedEvent]
+    return {get_args(cls.model_fields["type"].annotation)[0]: cls for cls in known}
 
 
 _EVENT_CLASSES = _by_type()

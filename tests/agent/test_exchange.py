@@ -13,35 +13,20 @@ from antiphon.agent.plan import Plan
 from antiphon.core.chat_emitter import ChatEmitter, Manner
 from antiphon.core.deltas import Text, Thought
 from antiphon.core.dialect import Head, Told
-from antiphon.core.prompt import ChatPrompt, Chunk, Counts, Sampling, Work
+from antiphon.core.prompt import Chunk, Counts, Work
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, Internal, Unavailable
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.chat_answers import ChatChunk, ChatCompletion, StreamFault
+from tests.agent.ends import WORK, Ends
 
 pytestmark = pytest.mark.anyio
-WORK = Work(model="fake", prompt=ChatPrompt(messages=({"role": "user", "content": "hi"},)), sampling=Sampling())
 SHUTTING = Unavailable("The server is shutting down.")
-
-
-class Ends:
-    """Counts how often an exchange said that it ended."""
-
-    def __init__(self) -> None:
-        self.exchanges: list[Exchange] = []
-
-    def __call__(self, exchange: Exchange) -> None:
-        self.exchanges.append(exchange)
 
 
 @pytest.fixture
 def ends() -> Ends:
     return Ends()
-
-
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
 
 
 def make(engine: Any, ends: Ends, choices: int = 1, reword: Reword | None = None, **changes: Any) -> Exchange:
@@ -91,7 +76,7 @@ async def test_everything_is_told_and_the_end_comes_once(engine: FakeEngine, end
     assert heard.texts == ["Hello"]
     assert exchange.status == "completed"
     assert exchange.first_at is not None
-    assert ends.exchanges == [exchange]
+    assert ends.told == [exchange]
     assert engine.running == 0
 
 
@@ -113,7 +98,7 @@ async def test_what_fails_before_the_first_word_is_raised_and_nothing_is_told(en
     await exchange.leave()
     assert heard.told == []
     assert exchange.status == "failed"
-    assert ends.exchanges == [exchange]
+    assert ends.told == [exchange]
 
 
 async def test_what_fails_later_is_told_as_the_last_thing(engine: FakeEngine, ends: Ends) -> None:
@@ -191,7 +176,7 @@ async def test_who_leaves_frees_the_engine_and_its_place(engine: FakeEngine, end
     await exchange.leave()
     assert (engine.running, engine.cancelled, admission.running) == (0, 1, 0)
     assert exchange.status == "cancelled"
-    assert ends.exchanges == [exchange]
+    assert ends.told == [exchange]
 
 
 async def test_a_driver_that_is_cancelled_frees_the_engine(engine: FakeEngine, ends: Ends) -> None:

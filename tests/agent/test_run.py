@@ -12,36 +12,21 @@ from antiphon.core.deltas import Text, Thought
 from antiphon.core.emitter import Emitter
 from antiphon.core.entries import Ended
 from antiphon.core.fold import fold
-from antiphon.core.prompt import ChatPrompt, Chunk, Sampling, Work
+from antiphon.core.prompt import Chunk, Work
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import ContextTooLong, EngineFailed, Internal, Unavailable
 from antiphon.ids import new_id
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.response import Response
+from tests.agent.ends import WORK, Ends
 
 pytestmark = pytest.mark.anyio
-WORK = Work(model="fake", prompt=ChatPrompt(messages=({"role": "user", "content": "hi"},)), sampling=Sampling())
-
-
-class Ends:
-    """Counts how often a run said that it ended."""
-
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-
-    def __call__(self, run: Run) -> None:
-        self.runs.append(run)
 
 
 @pytest.fixture
 def ends() -> Ends:
     return Ends()
-
-
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
 
 
 def make(engine: FakeEngine, ends: Ends, keep: Keep | None = None, **changes: object) -> Run:
@@ -68,7 +53,7 @@ async def test_a_run_ends_completed_and_folds_to_its_response(engine: FakeEngine
     events = await driven(run)
     assert isinstance(events[-1], Completed)
     assert fold(events) == run.response == events[-1].response
-    assert ends.runs == [run]
+    assert ends.told == [run]
 
 
 @pytest.mark.shows("A.53")
@@ -186,7 +171,7 @@ async def test_a_cancelled_driver_frees_the_engine_and_cancel_ends_the_response_
     assert isinstance(last, Incomplete)
     assert last.response.status == "cancelled"
     assert run.cancel() == []
-    assert ends.runs == [run]
+    assert ends.told == [run]
 
 
 @pytest.mark.shows("C1.4")
@@ -244,7 +229,7 @@ async def test_the_end_is_kept_before_it_is_told(engine: FakeEngine, ends: Ends)
     kept: list[tuple[str, int, int]] = []
 
     async def keep(run: Run) -> None:
-        kept.append((run.response.status, len(told), len(ends.runs)))
+        kept.append((run.response.status, len(told), len(ends.told)))
 
     run = make(engine, ends, keep)
     async with asyncio.timeout(5):
@@ -253,7 +238,7 @@ async def test_the_end_is_kept_before_it_is_told(engine: FakeEngine, ends: Ends)
     assert (status, ended) == ("completed", 0)
     assert not any(isinstance(event, Completed) for event in told[:before])
     assert isinstance(told[-1], Completed)
-    assert ends.runs == [run]
+    assert ends.told == [run]
 
 
 @pytest.mark.parametrize("raised", [Unavailable("The store is gone."), ZeroDivisionError()])
@@ -274,7 +259,7 @@ async def test_an_end_that_cannot_be_kept_is_told_as_a_failure(
     assert isinstance(run.log[-1][-1], Ended)
     assert run.log[-1][-1].status == "failed"
     assert type(run.error) is (Unavailable if isinstance(raised, Unavailable) else Internal)
-    assert ends.runs == [run]
+    assert ends.told == [run]
 
 
 async def test_one_that_had_failed_is_told_why_though_that_cannot_be_kept(engine: FakeEngine, ends: Ends) -> None:
@@ -307,4 +292,4 @@ async def test_a_driver_that_goes_away_while_the_end_is_kept_has_ended_the_run_a
     await asyncio.wait([driver])
     assert driver.cancelled()
     assert run.cancel() == []
-    assert (run.response.status, ends.runs) == ("completed", [run])
+    assert (run.response.status, ends.told) == ("completed", [run])

@@ -14,7 +14,8 @@ from antiphon.errors import ContextTooLong, EngineFailed, Unavailable
 from antiphon.protocol.parts import Logprob
 from tests.asgi import Answer, call
 from tests.chat_oracle import accumulate, check_chat, check_chunk, frames_in
-from tests.transport.api import Api, Client, api
+from tests.transport.api import Client, api
+from tests.transport.dialogues import Dialogue
 
 pytestmark = pytest.mark.anyio
 
@@ -27,30 +28,8 @@ WEATHER = {
     },
 }
 PATH = "chat/completions"
-
-
-async def made(server: Api, **body: Any) -> dict[str, Any]:
-    answer = await server.post(PATH, {**HI, **body})
-    assert answer.status == 200, answer.body
-    completion: dict[str, Any] = answer.json()
-    check_chat(completion)
-    return completion
-
-
-async def streamed(server: Api, **body: Any) -> list[dict[str, Any]]:
-    answer = await server.post(PATH, {**HI, "stream": True, **body})
-    assert answer.status == 200, answer.body
-    assert (answer.header(b"content-type") or b"").startswith(b"text/event-stream")
-    chunks = frames_in(answer.body)
-    for chunk in chunks:
-        check_chunk(chunk)
-    return chunks
-
-
-async def refused(server: Api, **body: Any) -> dict[str, Any]:
-    answer = await server.post(PATH, {**HI, **body})
-    assert answer.status == 400, answer.body
-    return answer.error
+DIALOGUE = Dialogue(PATH, HI, check_chat, check_chunk)
+made, streamed, refused = DIALOGUE.made, DIALOGUE.streamed, DIALOGUE.refused
 
 
 def ignored(answer: Answer) -> set[str]:

@@ -12,35 +12,15 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import ContextTooLong, EngineFailed
 from antiphon.protocol.parts import Logprob
 from tests.chat_oracle import check_completion, frames_in
-from tests.transport.api import Api, Client, api
+from tests.transport.api import Client, api
+from tests.transport.dialogues import Dialogue
 
 pytestmark = pytest.mark.anyio
 
 ONCE: dict[str, Any] = {"model": "fake", "prompt": "Once upon"}
 PATH = "completions"
-
-
-async def made(server: Api, **body: Any) -> dict[str, Any]:
-    answer = await server.post(PATH, {**ONCE, **body})
-    assert answer.status == 200, answer.body
-    completion: dict[str, Any] = answer.json()
-    check_completion(completion)
-    return completion
-
-
-async def streamed(server: Api, **body: Any) -> list[dict[str, Any]]:
-    answer = await server.post(PATH, {**ONCE, "stream": True, **body})
-    assert answer.status == 200, answer.body
-    chunks = frames_in(answer.body)
-    for chunk in chunks:
-        check_completion(chunk)
-    return chunks
-
-
-async def refused(server: Api, **body: Any) -> dict[str, Any]:
-    answer = await server.post(PATH, {**ONCE, **body})
-    assert answer.status == 400, answer.body
-    return answer.error
+DIALOGUE = Dialogue(PATH, ONCE, check_completion, check_completion)
+made, streamed, refused = DIALOGUE.made, DIALOGUE.streamed, DIALOGUE.refused
 
 
 def texts(chunks: list[dict[str, Any]]) -> list[str]:
