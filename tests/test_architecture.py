@@ -12,7 +12,7 @@ import sys
 import tokenize
 import tomllib
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -86,14 +86,17 @@ class Module:
     def lines(self) -> int:
         return self.source.count("\n")
 
-    def imports(self) -> Iterator[str]:
+    @cached_property
+    def imports(self) -> list[str]:
         """Dotted names, wherever they stand: at the top, in a function, under TYPE_CHECKING."""
+        found: list[str] = []
         for node in ast.walk(self.tree):
             match node:
                 case ast.Import():
-                    yield from (alias.name for alias in node.names)
+                    found += [alias.name for alias in node.names]
                 case ast.ImportFrom():  # never relative: ruff's TID252
-                    yield from (f"{node.module}.{alias.name}" for alias in node.names)
+                    found += [f"{node.module}.{alias.name}" for alias in node.names]
+        return found
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         for node in ast.walk(self.tree):
@@ -106,9 +109,14 @@ def modules() -> list[Module]:
     return [Module(path) for path in sorted((SRC / "antiphon").rglob("*.py"))]
 
 
+@cache
+def _dotted() -> set[str]:
+    return {module.dotted for module in modules()}
+
+
 def _ours(name: str) -> str:
     """The module of ours that an imported name lives in, or nothing."""
-    known = {module.dotted for module in modules()}
+    known = _dotted()
     while name and name not in known:
         name = name.rpartition(".")[0]
     return name if name.startswith("antiphon.") else ""
@@ -121,7 +129,7 @@ def test_every_part_has_its_place_in_the_layers() -> None:
 def test_imports_point_one_way() -> None:
     wrong = []
     for module in modules():
-        for name in filter(None, map(_ours, module.imports())):
+        for name in filter(None, map(_ours, module.imports)):
             part = name.split(".")[1]
             if part != module.part and LEVELS[part] <= LEVELS.get(module.part, -1):
                 wrong.append(f"{module} imports {name}")
@@ -129,7 +137,7 @@ def test_imports_point_one_way() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {module.dotted: {_ours(name) for name in module.imports()} - {"", module.dotted} for module in modules()}
+    graph = {module.dotted: {_ours(name) for name in module.imports} - {"", module.dotted} for module in modules()}
     TopologicalSorter(graph).prepare()
 
 
@@ -138,7 +146,7 @@ def test_a_part_without_io_has_none() -> None:
     for module in modules():
         if module.part not in WITHOUT_IO:
             continue
-        wrong += [f"{module} imports {name}" for name in module.imports() if name.split(".")[0] in IO]
+        wrong += [f"{module} imports {name}" for name in module.imports if name.split(".")[0] in IO]
         wrong += [f"{module}: async {f.name}" for f in module.functions() if isinstance(f, ast.AsyncFunctionDef)]
     assert not wrong, "\n".join(wrong)
 
@@ -189,7 +197,7 @@ def test_only_a_few_parts_open_connections() -> None:
     for module in modules():
         if module.part in MAY_CONNECT:
             continue
-        found = {client for name in module.imports() for client in HTTP_CLIENTS if f"{name}.".startswith(f"{client}.")}
+        found = {client for name in module.imports for client in HTTP_CLIENTS if f"{name}.".startswith(f"{client}.")}
         wrong += [f"{module} imports {client}" for client in sorted(found)]
     assert not wrong, "\n".join(wrong)
 
@@ -234,7 +242,7 @@ _owners = cache(packages_distributions)
 
 def _foreign(module: Module) -> set[str]:
     """The packages of others that it imports, as pip calls them."""
-    roots = {name.split(".")[0] for name in module.imports()} - sys.stdlib_module_names - {"antiphon"}
+    roots = {name.split(".")[0] for name in module.imports} - sys.stdlib_module_names - {"antiphon"}
     return {_owners().get(name, [name])[0].lower().replace("_", "-") for name in roots}
 
 
@@ -252,7 +260,7 @@ def test_an_extra_is_imported_by_its_own_plug_in_alone_and_that_by_nobody() -> N
         for module in modules():
             if module.dotted not in own:
                 wrong += [f"{module} imports {package}" for package in _foreign(module) & _packages(lines)]
-                wrong += [f"{module} imports {name}" for name in own & set(map(_ours, module.imports()))]
+                wrong += [f"{module} imports {name}" for name in own & set(map(_ours, module.imports))]
     assert not wrong, "\n".join(wrong)
 
 
