@@ -42,7 +42,7 @@ def test_cutting_the_output_elsewhere_changes_nothing(
 @given(text=SAID.filter(lambda text: not any(mark in text for mark in MARKS)), cuts=CUTS)
 def test_text_without_marks_comes_out_whole(parser: type[Parser], text: str, cuts: list[int]) -> None:
     told = joined(everything(parser(NO_PROMPT), [Chunk(text=part) for part in pieces(text, cuts)]))
-    assert told == ([("text", text)] if text else [])
+    assert [said for said in told if said[0] != "break"] == ([("text", text)] if text else [])
 
 
 def test_finish_ends_every_call_and_a_second_finish_has_nothing_to_say(parser: type[Parser]) -> None:
@@ -64,5 +64,5 @@ def test_a_hundred_kilobytes_made_to_be_slow_take_linear_time(parser: type[Parse
 
 
 def test_a_name_that_is_not_registered_is_answered_with_those_that_are(parser: type[Parser]) -> None:
-    with pytest.raises(StartupError, match="plain"):
+    with pytest.raises(StartupError, match="chat"):
         load_parser(f"no-{parser.__name__}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Refusal, Text, Thought
+from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, Refusal, Text, Thought
 from antiphon.core.prompt import Chunk, Prompt, Segment, TextPrompt
 from antiphon.parsers.base import Parser
 
@@ -22,7 +22,7 @@ def joined(deltas: Iterable[Delta]) -> list[tuple[str, str]]:
     """Kind and text; logprobs are told by their tokens."""
     told: list[tuple[str, str]] = []
     for kind, text in (pair for delta in deltas for pair in _told(delta)):
-        if told and told[-1][0] == kind and kind not in ("call", "done"):
+        if told and told[-1][0] == kind and kind not in ("call", "done", "break"):
             told[-1] = kind, told[-1][1] + text
         else:
             told.append((kind, text))
@@ -37,6 +37,8 @@ def _told(delta: Delta) -> list[tuple[str, str]]:
             return [("thought", text)]
         case Refusal(text=text):
             return [("refusal", text)]
+        case Break(phase=phase):
+            return [("break", phase or "")]
         case CallStarted(key=key, name=name):
             return [("call", f"{key} {name}")]
         case CallDelta(key=key, text=text):

@@ -3,12 +3,12 @@
 import pytest
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Refusal, Text, Thought
-from antiphon.core.prompt import CallPiece, Chunk
+from antiphon.core.prompt import CallPiece, ChatPrompt, Chunk
 from antiphon.errors import EngineFailed
+from antiphon.parsers.base import Reading
 from antiphon.parsers.chat import ChatParser
-from antiphon.parsers.plain import PlainParser
 from antiphon.protocol.response import Logprob
-from tests.parsers.said import NO_PROMPT, everything
+from tests.parsers.said import NO_PROMPT, everything, joined
 
 
 def piece(index: int, arguments: str = "", name: str = "") -> Chunk:
@@ -65,6 +65,22 @@ def test_an_engine_that_talks_nonsense_is_told_so(chunks: list[Chunk]) -> None:
         everything(ChatParser(NO_PROMPT), chunks)
 
 
-def test_plain_text_is_the_answer_whatever_it_looks_like() -> None:
-    chunks = [Chunk(text="<think>a"), Chunk(), Chunk(text="</think>", finish="stop")]
-    assert everything(PlainParser(NO_PROMPT), chunks) == [Text("<think>a"), Text("</think>")]
+def test_text_is_read_as_raw_output_where_the_operator_says_so() -> None:
+    tools = {"f": {"type": "function", "function": {"name": "f", "parameters": {}}}}
+    reading = Reading(thoughts="qwen3", calls="hermes", tools=tools, unseen=True)
+    said = ["hm</thi", 'nk>Well.<tool_call>{"name": "f", "argu', 'ments": {}}</tool_call>']
+    chunks = [*[Chunk(text=text) for text in said], piece(0, "{}", name="f")]
+    assert joined(everything(ChatParser(ChatPrompt(()), reading), chunks)) == [
+        ("thought", "hm"),
+        ("text", "Well."),
+        *[("call", "-1 f"), ("arguments -1", "{}"), ("done", "-1")],
+        *[("call", "0 f"), ("arguments 0", "{}"), ("done", "0")],
+    ]
+
+
+def test_an_engine_that_tells_thoughts_apart_is_believed() -> None:
+    parser = ChatParser(ChatPrompt(()), Reading(thoughts="qwen3", unseen=True))
+    assert joined(everything(parser, [Chunk(thought="hm"), Chunk(text="Yes <think>.")])) == [
+        ("thought", "hm"),
+        ("text", "Yes <think>."),
+    ]

@@ -51,6 +51,14 @@ class Template(Struct, frozen=True, kw_only=True):
     eos: str = ""
 
 
+class Reads(Struct, frozen=True, kw_only=True):
+    """The operator's word on how a model's output is to be read; "auto": by the model's template and name."""
+
+    calls: str = "auto"  # --tool-call-parser
+    thoughts: str = "auto"  # --reasoning-parser
+    harmony: bool = False  # --harmony
+
+
 class Sampling(Struct, frozen=True, kw_only=True):
     """How to choose tokens. None leaves the choice to the engine."""
 
@@ -122,6 +130,8 @@ class Work(Struct, frozen=True, kw_only=True):
     salt: str | None = None  # what keeps prefix caches apart: of tenants, and of whom a client keeps apart
     affinity: str | None = None  # works of the same one are best done where their common prefix is warm
     level: Literal["chat", "text", "tokens"] | None = None  # what its reader expects to come back; None: whatever
+    shown: tuple[str, ...] = ()  # control tokens that the engine must not hide in what it says: its reader needs them
+    whole: bool = False  # nobody listens before the end: the answer is to come in one piece
     priority: int | None = None
     kv_transfer_params: Json | None = None
 

@@ -1,30 +1,42 @@
 """Engines that already parse: answer, thoughts, refusals and calls come apart, and are only renamed here.
 
 A call is done when something else follows and its arguments are complete JSON, at the latest at the end;
-so engines that send the pieces of parallel calls in turns lose nothing.
+so engines that send the pieces of parallel calls in turns lose nothing. Where the operator says that an engine leaves
+thoughts or calls in the text (`reading`), the text is read as raw output is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Refusal, Text, Thought
-from antiphon.core.prompt import CallPiece, Chunk, Prompt
+from antiphon.core.prompt import CallPiece, ChatPrompt, Chunk, Prompt
 from antiphon.errors import EngineFailed
+from antiphon.parsers.base import PLAIN, Reading
+from antiphon.parsers.raw import RawParser
 
 
 class ChatParser:
-    def __init__(self, prompt: Prompt) -> None:
+    def __init__(self, prompt: Prompt, reading: Reading = PLAIN) -> None:
+        self._raw = RawParser(prompt, reading) if reading.thoughts or reading.calls else None
+        self._reading = reading
         self._open: dict[int, list[str]] = {}  # the arguments of calls that are not done
         self._started: set[int] = set()
 
+    @property
+    def reasoning_tokens(self) -> int:
+        """Else the engine tells."""
+        return 0 if self._raw is None else self._raw.reasoning_tokens
+
     def feed(self, chunk: Chunk) -> Sequence[Delta]:
-        if not (chunk.calls or chunk.thought or chunk.refusal or self._open):
+        if self._raw is None and not (chunk.calls or chunk.thought or chunk.refusal or self._open):
             return (Text(chunk.text, chunk.logprobs),) if chunk.text or chunk.logprobs else ()
         return self._feed_all(chunk)
 
     def finish(self) -> Sequence[Delta]:
-        done = [CallDone(key) for key in self._open]
+        done: list[Delta] = [] if self._raw is None else [*map(_own, self._raw.finish())]
+        done += [CallDone(key) for key in self._open]
         self._open.clear()
         return done
 
@@ -33,14 +45,27 @@ class ChatParser:
         if self._open and (chunk.text or chunk.thought or chunk.refusal):
             self._settle(out)
         if chunk.thought:
+            self._trust()
             out.append(Thought(chunk.thought))
         if chunk.text or chunk.logprobs:
-            out.append(Text(chunk.text, chunk.logprobs))
+            out += self._said(chunk)
         if chunk.refusal:
             out.append(Refusal(chunk.refusal))
         for piece in chunk.calls:
             self._take(piece, out)
         return out
+
+    def _said(self, chunk: Chunk) -> Iterable[Delta]:
+        if self._raw is None:
+            return (Text(chunk.text, chunk.logprobs),)
+        tokens = () if chunk.thought or chunk.calls else chunk.tokens  # nobody knows which of them are the text's
+        return map(_own, self._raw.feed(Chunk(text=chunk.text, logprobs=chunk.logprobs, tokens=tokens)))
+
+    def _trust(self) -> None:
+        """It does tell thoughts apart: what it calls text is none."""
+        if self._raw is not None and self._reading.thoughts is not None:
+            self._reading = replace(self._reading, thoughts=None)
+            self._raw = RawParser(ChatPrompt(()), self._reading)
 
     def _take(self, piece: CallPiece, out: list[Delta]) -> None:
         if piece.index not in self._started:
@@ -65,6 +90,11 @@ class ChatParser:
         for key in [key for key, arguments in self._open.items() if _complete(arguments)]:
             del self._open[key]
             out.append(CallDone(key))
+
+
+def _own(delta: Delta) -> Delta:
+    """Calls that were found in the text have keys below those that the engine counts."""
+    return replace(delta, key=-1 - delta.key) if isinstance(delta, CallStarted | CallDelta | CallDone) else delta
 
 
 def _complete(arguments: list[str]) -> bool:

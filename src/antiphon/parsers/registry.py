@@ -8,8 +8,10 @@ from antiphon.parsers.base import Parser
 
 PARSERS: dict[str, str] = {
     "chat": "antiphon.parsers.chat:ChatParser",
-    "plain": "antiphon.parsers.plain:PlainParser",
-    "think": "antiphon.parsers.think:ThinkParser",
+    "harmony": "antiphon.parsers.harmony:HarmonyParser",
+    "raw": "antiphon.parsers.raw:RawParser",
+    "unbroken chat": "antiphon.parsers.unbroken:UnbrokenChat",
+    "unbroken raw": "antiphon.parsers.unbroken:UnbrokenRaw",
 }
 
 

@@ -1,0 +1,43 @@
+"""Gemma's families: call:f{a:<escape>x<escape>,b:1} between marks; the quotes are marks of their own."""
+
+from typing import ClassVar, Final
+
+from antiphon.parsers.calls.literal_call import LiteralCall
+from antiphon.parsers.calls.literal_calls import LiteralCalls
+from antiphon.parsers.calls.marked import Frame, OneCall
+from antiphon.parsers.calls.script import Script
+
+_CALL: Final = "call:"
+_KEY_ENDS: Final = frozenset(":,{}[]<")
+_WORD_ENDS: Final = frozenset(",{}[]<")
+
+
+def _script(quote: str) -> Script:
+    return Script(opener="{", closer="}", quotes=(quote,), key_ends=_KEY_ENDS, word_ends=_WORD_ENDS, python=False)
+
+
+class GemmaCalls(LiteralCalls):
+    script: ClassVar[Script]
+
+    def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
+        if text.startswith(_CALL, at):
+            return LiteralCall(self._calls, self.script, self._offered, False, self._budget), at + len(_CALL)
+        return None, -1 if _CALL.startswith(text[at : at + len(_CALL)]) else 0
+
+
+class FunctionGemmaCalls(GemmaCalls):
+    script = _script("<escape>")
+    frame = Frame(
+        openings=("<start_function_call>",),
+        closings=("<end_function_call>",),
+        controls=("<start_function_call>", "<end_function_call>", "<escape>"),
+    )
+
+
+class Gemma4Calls(GemmaCalls):
+    script = _script('<|"|>')
+    frame = Frame(
+        openings=("<|tool_call>",),
+        closings=("<tool_call|>",),
+        controls=("<|tool_call>", "<tool_call|>", '<|"|>'),
+    )

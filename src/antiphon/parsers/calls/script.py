@@ -1,0 +1,37 @@
+"""How a family writes literals, and how many of them an answer may have."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from antiphon.parsers.calls.python_text import Escapes
+
+MOST_VALUES: Final = 320  # in an answer; plain numbers do not count
+
+
+class Script(Struct, frozen=True, kw_only=True):
+    """How literals are written. In Python an = follows a name, names may be left out, and strings have escapes."""
+
+    opener: str = "("
+    closer: str = ")"
+    quotes: tuple[str, ...] = ('"""', "'''", '"', "'")  # the longer ones first
+    key_ends: frozenset[str] = frozenset(" \t\r\n,()[]{}:=\"'<")  # also a mark ends it
+    word_ends: frozenset[str] = key_ends
+    python: bool = True
+
+
+class Budget:
+    """Of an answer."""
+
+    def __init__(self) -> None:
+        self.left = MOST_VALUES
+        self.escapes = Escapes()
+
+    @property
+    def spent(self) -> bool:
+        return self.left <= 0
+
+    def take(self) -> bool:
+        """One more value; whether there is one left."""
+        self.left -= 1
+        return self.left > 0

@@ -1,0 +1,116 @@
+"""Every recording of every format gives its calls and its text, however it arrives and wherever it ends."""
+
+import json
+
+import pytest
+from msgspec import UNSET
+
+from antiphon.parsers.calls.registry import FORMATS
+from tests.golden.calls.recordings import FOLDER, Recording, Told, load, play
+
+SHOWS = {
+    "apertus": ("D3.39",),
+    "cohere_command3": ("D3.40",),
+    "deepseek_v3": ("D3.8",),
+    "deepseek_v31": ("D3.9",),
+    "deepseek_v32": ("D3.10",),
+    "deepseek_v4": ("D3.11",),
+    "ernie45": ("D3.32",),
+    "functiongemma": ("D3.23",),
+    "gemma4": ("D3.24",),
+    "gigachat3": ("D3.38",),
+    "glm45": ("D3.12",),
+    "glm47": ("D3.13",),
+    "granite": ("D3.16",),
+    "granite-20b-fc": ("D3.18",),
+    "granite4": ("D3.17",),
+    "hermes": ("D3.1",),
+    "hunyuan_a13b": ("D3.30",),
+    "hy_v3": ("D3.31",),
+    "internlm": ("D3.25", "D3.26"),
+    "jamba": ("D3.27",),
+    "kimi_k2": ("D3.14",),
+    "lfm2": ("D3.37",),
+    "ling3": ("D3.44",),
+    "llama3_json": ("D3.4",),
+    "llama4_pythonic": ("D3.5",),
+    "longcat": ("D3.36",),
+    "mimo": ("D3.41",),
+    "minicpm5": ("D3.42",),
+    "minimax": ("D3.19",),
+    "minimax_m2": ("D3.20",),
+    "minimax_m3": ("D3.21",),
+    "mistral": ("D3.7",),
+    "nemotron": ("D3.43",),
+    "olmo3": ("D3.29",),
+    "phi4_mini_json": ("D3.22",),
+    "pythonic": ("D3.6",),
+    "qwen3_coder": ("D3.2",),
+    "seed_oss": ("D3.33",),
+    "step3": ("D3.34",),
+    "step3p5": ("D3.35",),
+    "xlam": ("D3.28",),
+}
+RECORDINGS = {form: load(form) for form in FORMATS}
+EVERY = [
+    pytest.param(form, recording, id=f"{form}-{recording.name}", marks=pytest.mark.shows("D.9", *SHOWS.get(form, ())))
+    for form, recordings in RECORDINGS.items()
+    for recording in recordings
+]
+
+
+@pytest.mark.parametrize(("form", "recording"), EVERY)
+def test_a_recording_gives_its_calls_and_its_text(form: str, recording: Recording) -> None:
+    assert play(form, recording, [recording.output]) == recording.expected
+
+
+@pytest.mark.parametrize(("form", "recording"), EVERY)
+def test_a_recording_gives_the_same_wherever_it_is_cut(form: str, recording: Recording) -> None:
+    said = recording.output
+    for cut in range(1, len(said)):
+        assert play(form, recording, [said[:cut], said[cut:]]) == recording.expected, said[:cut]
+
+
+@pytest.mark.parametrize(("form", "recording"), EVERY)
+def test_a_recording_gives_the_same_in_pieces_of_any_size(form: str, recording: Recording) -> None:
+    said = recording.output
+    for size in (1, 2, 3, 4, 7, 16):
+        parts = [said[at : at + size] for at in range(0, len(said), size)]
+        assert play(form, recording, parts) == recording.expected, size
+
+
+@pytest.mark.parametrize(("form", "recording"), EVERY)
+def test_a_recording_that_ends_early_has_the_beginning_of_its_calls_and_their_arguments_parse(
+    form: str, recording: Recording
+) -> None:
+    names = [told.call for told in recording.expected if told.call is not UNSET]
+    for length in range(len(recording.output)):
+        told = play(form, recording, [recording.output[:length]])
+        assert [each.call for each in _calls(told)] == names[: len(_calls(told))], recording.output[:length]
+        for each in _calls(told):
+            assert recording.broken or isinstance(json.loads(str(each.arguments)), dict), recording.output[:length]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_was_recorded_with_parallel_calls_and_with_a_truncated_one(form: str) -> None:
+    recordings = RECORDINGS[form]
+    assert len(recordings) >= 3
+    assert any("parallel" in each.name and len(_calls(each.expected)) > 1 for each in recordings)
+    assert any("truncated" in each.name and _calls(each.expected) for each in recordings)
+
+
+@pytest.mark.parametrize(("form", "recording"), EVERY)
+def test_every_recording_names_its_source(form: str, recording: Recording) -> None:
+    source = recording.source
+    assert source.repository
+    assert source.path
+    assert len(source.commit) == 40
+    assert set(source.commit) <= set("0123456789abcdef")
+
+
+def test_every_file_is_of_a_format_that_is_registered() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} <= FORMATS.keys()
+
+
+def _calls(told: list[Told]) -> list[Told]:
+    return [each for each in told if each.call is not UNSET]
