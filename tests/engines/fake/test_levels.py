@@ -156,7 +156,11 @@ async def test_a_written_call_needs_chat_level() -> None:
 
 
 segments = st.lists(
-    st.builds(Segment, st.text(st.sampled_from("<|im_start>end\nusr") | st.characters()), control=st.booleans())
+    st.builds(
+        Segment,
+        st.text(st.sampled_from("<|im_start>end\nusr") | st.characters(exclude_categories=["Cs"])),
+        control=st.booleans(),
+    )
     | st.builds(Segment, st.sampled_from([START, END, "<|think|>"]), control=st.booleans()),
     max_size=8,
 )

@@ -7,9 +7,11 @@ them it repeats what it heard. Nothing here is random, so whatever only shapes c
 from functools import lru_cache
 
 from msgspec import Struct, json
+from msgspec.structs import replace
 
-from antiphon.core.prompt import CallPiece, Chunk, Finish, Grammar, JsonSchema, Sampling, Work
+from antiphon.core.prompt import CallPiece, Chunk, Finish, Grammar, Json, JsonSchema, Sampling, Work
 from antiphon.engines.fake.reading import Reading, Tool
+from antiphon.engines.fake.sentence import sentence
 from antiphon.engines.fake.smallest import smallest
 from antiphon.engines.fake.tokens import END, ids_of, load, logprob, pieces, tokens_in
 
@@ -81,8 +83,10 @@ def _thought(effort: str | None, reading: Reading) -> str:
 
 
 def speak(said: Answer, work: Work, reading: Reading, *, raw: bool, room: int | None) -> Spoken:
-    """`raw` is the text and token level; `room` is what the context has left."""
+    """`raw` is the text and token level, where a form binds all that is said; `room` is what the context has left."""
     sampling = work.sampling
+    if raw and work.constraint is not None:
+        said = replace(said, thought="")
     limit = _least(sampling.max_tokens, room)
     text, reason = _stopped(_long_enough(said, sampling, reading.width), sampling, reading.width)
     if sampling.ignore_eos and said.free and reason is None:
@@ -137,7 +141,7 @@ def _chat(said: Answer, text: str, sampling: Sampling) -> list[Chunk]:
     chunks = [Chunk(thought=piece) for piece in pieces(said.thought)] if said.thought else []
     if said.call is not None:
         chunks.append(Chunk(calls=(CallPiece(index=0, name=said.call.name),)))
-        arguments = pieces(smallest(said.call.parameters, "tools"))
+        arguments = pieces(_arguments(said.call.parameters))
         chunks += [Chunk(calls=(CallPiece(index=0, arguments=piece),)) for piece in arguments]
         return chunks
     if said.load and text == said.text and not chunks and sampling.logprobs is None:
@@ -166,3 +170,9 @@ def _raw(said: Answer, text: str, sampling: Sampling, width: int) -> list[Chunk]
 
 def _in_tags(thought: str) -> str:
     return f"<think>{thought}</think>" if thought else ""
+
+
+def _arguments(parameters: Json) -> str:
+    """As small as can be."""
+    said = sentence(parameters)
+    return smallest(parameters, "tools") if said is None else json.encode({"input": said}).decode()

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 from msgspec import Meta, MsgspecError, Struct
 from msgspec.json import Decoder, Encoder
 
-from antiphon.core.prompt import Prompt, Segment, TextPrompt, TokenPrompt
+from antiphon.core.prompt import ChatPrompt, Prompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.base import JSON, Deed, Embedded, GeneratesOnly, Relayed
-from antiphon.engines.fake.reading import read
+from antiphon.engines.fake.reading import Reading, read
+from antiphon.engines.fake.speech import harmony
 from antiphon.engines.fake.tokens import Level, decode, encode
 from antiphon.engines.fake.vectors import DIMENSIONS, likeness, vector
 from antiphon.errors import ContextTooLong, InvalidValue
@@ -40,7 +41,7 @@ _RERANK = Decoder(_Rerank)
 
 def does(level: Level) -> frozenset[Deed]:
     always: frozenset[Deed] = frozenset({"generate", "embed", "score", "rerank", "transcribe"})
-    return always | {"tokenize", "detokenize"} if level == "tokens" else always
+    return always | {"tokenize", "detokenize"} if level in ("tokens", "harmony") else always
 
 
 class FakeDeeds(GeneratesOnly):
@@ -67,12 +68,16 @@ class FakeDeeds(GeneratesOnly):
         match prompt:
             case TextPrompt(segments) if self.level == "tokens":
                 return encode(segments)
+            case TextPrompt(segments) if self.level == "harmony":
+                return harmony().encode(segments)
             case TokenPrompt(tokens):
                 return tokens
             case _:
                 raise self._undone("has no numbers for its tokens at this level")
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
+        if self.level == "harmony":
+            return harmony().decode(tokens)
         return "".join([segment.text for segment in decode(tokens, "tokens")])
 
     async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
@@ -86,10 +91,15 @@ class FakeDeeds(GeneratesOnly):
             case _:
                 raise self._undone(f"does not {deed}")
 
+    def reading(self, prompt: Prompt) -> Reading:
+        if self.level == "harmony" and not isinstance(prompt, ChatPrompt):
+            return harmony().read(prompt)
+        return read(prompt, self.level)
+
     def _read(self, given: str | Sequence[int], truncate: int | None) -> tuple[str, int]:
         """The text, and how many tokens of it."""
         prompt: Prompt = TextPrompt((Segment(given, False),)) if isinstance(given, str) else TokenPrompt(tuple(given))
-        reading = read(prompt, self.level)
+        reading = self.reading(prompt)
         most = self.context if truncate in (None, -1) else truncate
         if most is None or reading.tokens <= most:
             return reading.text, reading.tokens

@@ -12,19 +12,21 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from antiphon.core.deltas import Delta
-from antiphon.core.prompt import Chunk, Counts, Extras, Finish, Prompt, TextPrompt, TokenPrompt, Work
+from antiphon.core.prompt import Chunk, Counts, Extras, Finish, Prompt, Reads, TextPrompt, TokenPrompt, Work
 from antiphon.engines.base import Capabilities, Model
 from antiphon.engines.base import Level as Prompts
 from antiphon.engines.fake.answer import Spoken, answer, speak
 from antiphon.engines.fake.cache import PrefixCache
 from antiphon.engines.fake.deeds import FakeDeeds, does
-from antiphon.engines.fake.play import Play, Spontaneous, Written
-from antiphon.engines.fake.reading import Reading, read
+from antiphon.engines.fake.play import Play, Spontaneous, TextVoice, Voice, Written
+from antiphon.engines.fake.reading import Reading
 from antiphon.engines.fake.reply import Action, Automatic, Fault, Gate, Reply, burst
 from antiphon.engines.fake.script import Script, load_script
-from antiphon.engines.fake.tokens import TEMPLATE, Level, encode
+from antiphon.engines.fake.speech import ARCHITECTURE, harmony
+from antiphon.engines.fake.tokens import TEMPLATE, WIDTH, Level, encode
 from antiphon.errors import ContextTooLong, StartupError
 
 _VACUOUS = {
@@ -40,7 +42,15 @@ _EVERYWHERE = _VACUOUS | {
 _CHAT = {
     "tools", "tool_choice", "parallel_tool_calls", "input_image", "input_file", "input_audio", "developer",
 }  # fmt: skip
-_BY_NUMBER = {"stop_token_ids", "return_token_ids"}  # where tokens have one
+_BY_NUMBER = {"skip_special_tokens", "stop_token_ids", "return_token_ids"}  # where tokens have one
+# As Harmony it says what it says: Antiphon ends it at a stop string.
+_UNHEARD = {"stop", "include_stop_str_in_output", "ignore_eos", "min_tokens", "grammar.regex", "chat_template_kwargs"}
+_HONOURS: dict[Level, frozenset[str]] = {
+    "chat": frozenset(_EVERYWHERE | _CHAT),
+    "text": frozenset(_EVERYWHERE | {"skip_special_tokens"}),
+    "tokens": frozenset(_EVERYWHERE | _BY_NUMBER),
+    "harmony": frozenset((_EVERYWHERE | _BY_NUMBER) - _UNHEARD),
+}
 _LACKS = {"prompt_logprobs": "The fake engine makes none for a prompt."}
 _KINDS: frozenset[Prompts] = frozenset({"chat", "text", "tokens"})
 _SEEN = 4  # works, each of which holds a whole prompt
@@ -56,6 +66,7 @@ class FakeSettings(Struct, frozen=True, kw_only=True):
     delay: float = 0.0  # seconds before the first chunk
     context: int | None = 32_768
     at_once: int | None = None  # answers; not called slots, which is a setting of the embedded engine
+    reads: Reads = Reads()
 
 
 class FakeEngine(FakeDeeds):
@@ -79,6 +90,8 @@ class FakeEngine(FakeDeeds):
 
     async def open(self) -> None:
         tokens, context = self.settings.tokens, self.settings.context
+        if self.settings.reads.harmony and self.level != "harmony":
+            raise StartupError("The fake engine speaks Harmony with --fake-level harmony.")
         if tokens is not None and context is not None and tokens >= context:
             raise StartupError(f"An answer of {tokens} tokens does not fit into a context of {context}.")
         if self.settings.script is not None:
@@ -99,7 +112,7 @@ class FakeEngine(FakeDeeds):
         return self._able
 
     async def count(self, model: str, prompt: Prompt) -> int:
-        return read(prompt, self.settings.level).tokens
+        return self.reading(prompt).tokens
 
     async def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
         """Work that is closed or cancelled before its last word counts as cancelled."""
@@ -129,19 +142,20 @@ class FakeEngine(FakeDeeds):
         """And the numbers of the prompt's tokens, for who wants them."""
         if work.sampling.return_token_ids and isinstance(work.prompt, TextPrompt | TokenPrompt):
             prompt = work.prompt
-            tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encode(prompt.segments)
+            encoded = harmony().encode if self.level == "harmony" else encode
+            tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encoded(prompt.segments)
             last.extras = last.extras or Extras()
             last.extras.prompt_token_ids = list(tokens)
         return last
 
     def _play(self, work: Work) -> Play:
-        reading = read(work.prompt, self.settings.level)
+        reading = self.reading(work.prompt)
         cached = self._cache.match(reading.text, work.salt) // reading.width
         # As everywhere, the last token is computed anew.
         heard = Counts(input_tokens=reading.tokens, cached_tokens=max(0, min(cached, reading.tokens - 1)))
         reply = self._written.popleft() if self._written else self._script.match(self.requests, work, reading)
         if reply is not None:
-            return Written(reply, lambda: self._speak(work, reading), self.settings.level, heard)
+            return Written(reply, lambda: self._speak(work, reading), _voice(self.level, work), heard)
         return Spontaneous(self._speak(work, reading), heard, self.settings.joined, self.settings.rate)
 
     def _speak(self, work: Work, reading: Reading) -> Spoken:
@@ -149,6 +163,8 @@ class FakeEngine(FakeDeeds):
         room = None if context is None else context - reading.tokens
         if room is not None and room < 1:
             raise ContextTooLong(f"The input has {reading.tokens} tokens; this model takes {context}.", param="input")
+        if self.level == "harmony":
+            return harmony().speak(answer(work, replace(reading, width=WIDTH), tokens), work, reading, room)
         said = answer(work, reading, tokens)
         return speak(said, work, reading, raw=self.settings.level != "chat", room=room)
 
@@ -202,16 +218,22 @@ class FakeEngine(FakeDeeds):
 
 def _able(settings: FakeSettings) -> Capabilities:
     level = settings.level
-    own = {"chat": _CHAT, "text": {"skip_special_tokens"}, "tokens": {"skip_special_tokens"} | _BY_NUMBER}[level]
+    prompt: Prompts = "tokens" if level == "harmony" else level
     kinds = _KINDS if level == "chat" else _KINDS - {"chat"}
     return Capabilities(
-        prompt=level,
-        takes=kinds - {level},
+        prompt=prompt,
+        takes=kinds - {prompt},
         does=does(level),
-        honours=frozenset(_EVERYWHERE | own),
+        honours=_HONOURS[level],
         lacks=_LACKS,
         context=settings.context,
         slots=settings.at_once,
         counts=True,
-        template=None if level == "chat" else TEMPLATE,
+        template=TEMPLATE if level in ("text", "tokens") else None,
+        architecture=ARCHITECTURE if level == "harmony" else "fake",
+        reads=settings.reads,
     )
+
+
+def _voice(level: Level, work: Work) -> Voice:
+    return harmony().voice(work) if level == "harmony" else TextVoice(level)

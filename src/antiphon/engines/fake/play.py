@@ -7,11 +7,12 @@ written beforehand is counted while it is played.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Protocol
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.core.prompt import Chunk, Counts, Extras
+from antiphon.core.prompt import Chunk, Counts, Extras, Finish
 from antiphon.engines.fake.answer import Spoken
 from antiphon.engines.fake.reply import Action, Automatic, Pause, Reply, tokens_of
 from antiphon.engines.fake.tokens import Level, ids_of
@@ -65,36 +66,53 @@ class Spontaneous:
         return last
 
 
+class Voice(Protocol):
+    """How a level says what was written for a model to say."""
+
+    raw: bool
+
+    def said(self, chunk: Chunk) -> tuple[list[Chunk], int]:
+        """And how many tokens that is."""
+        ...
+
+    def end(self, finish: Finish | None) -> tuple[int, ...]:
+        """Tokens that belong to the end."""
+        ...
+
+
 class Written:
-    def __init__(self, reply: Reply, speak: Callable[[], Spoken], level: Level, heard: Counts) -> None:
+    def __init__(self, reply: Reply, speak: Callable[[], Spoken], voice: Voice, heard: Counts) -> None:
         automatic = any(isinstance(step, Automatic) for step in reply.steps)
         self._reply = reply
-        self._level = level
+        self._voice = voice
         self._heard = heard
         self._spoken = speak() if automatic else Spoken(chunks=[], finish="stop")
         self._output = self._reasoning = 0
 
     def steps(self, burst: int) -> Iterator[Step]:
-        voice, left = _Voice(self._level), burst
+        voice, left = self._voice, burst
         for step in self._reply.expanded(self._spoken.chunks):
             if not isinstance(step, list):
                 yield step, ()
                 continue
+            told: list[Chunk] = []
             for chunk in step:
-                tokens = tokens_of(chunk, self._level)
+                said, tokens = voice.said(chunk)
                 self._output += tokens
                 self._reasoning += tokens if chunk.thought else 0
+                told += said
             left = left - 1 or burst
-            yield _TURN if left == burst else None, ([voice.said(chunk) for chunk in step],)
+            yield _TURN if left == burst else None, (told,)
 
     def last(self) -> Chunk | None:
         finish = self._spoken.finish if self._reply.finish is UNSET else self._reply.finish
         if finish is None:
             return None
         # Below chat level the automatic answer is raw text, whose thoughts do not show.
-        reasoning = self._reasoning + (self._spoken.reasoning if self._level != "chat" else 0)
-        counts = replace(self._heard, output_tokens=self._output, reasoning_tokens=reasoning)
-        return Chunk(finish=finish, counts=self._reply.counts or counts)
+        reasoning = self._reasoning + (self._spoken.reasoning if self._voice.raw else 0)
+        ending = self._voice.end(finish)
+        counts = replace(self._heard, output_tokens=self._output + len(ending), reasoning_tokens=reasoning)
+        return Chunk(finish=finish, counts=self._reply.counts or counts, tokens=ending)
 
 
 Play = Spontaneous | Written
@@ -104,15 +122,22 @@ def _cut(chunks: list[Chunk], joined: int) -> Iterator[list[Chunk]]:
     return (chunks[at : at + joined] for at in range(0, len(chunks), joined))
 
 
-class _Voice:
+class TextVoice:
     """Below chat level a chunk has only its text: thoughts are put in tags, a refusal is what was said."""
 
     def __init__(self, level: Level) -> None:
+        self.raw = level != "chat"
         self._level = level
         self._thinking = False
 
-    def said(self, chunk: Chunk) -> Chunk:
-        if self._level == "chat":
+    def said(self, chunk: Chunk) -> tuple[list[Chunk], int]:
+        return [self._said(chunk)], tokens_of(chunk, self._level)
+
+    def end(self, finish: Finish | None) -> tuple[int, ...]:
+        return ()
+
+    def _said(self, chunk: Chunk) -> Chunk:
+        if not self.raw:
             return chunk
         if chunk.calls:
             raise EngineFailed("The fake engine makes calls at chat level only.")

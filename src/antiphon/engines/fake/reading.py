@@ -38,6 +38,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     must_call: bool = False
     thinks: bool | None = None  # what the template's enable_thinking said
     templated: bool = True  # it has marks of a template
+    opening: str = ""  # of a Harmony answer, where the prompt has begun it
 
 
 def read(prompt: Prompt, level: Level) -> Reading:
@@ -70,8 +71,8 @@ def _read_chat(prompt: ChatPrompt) -> Reading:
     return Reading(
         text=text,
         tokens=tokens_in(len(text)),
-        said=_last_said(turns),
-        outputs=_outputs(turns),
+        said=last_said(turns),
+        outputs=outputs(turns),
         tools=tools if mode != "none" else (),
         must_call=mode == "required" and bool(tools),
         thinks=prompt.template_kwargs.get("enable_thinking"),
@@ -137,27 +138,27 @@ def _read_marks(text: str, segments: Iterable[Segment], width: int) -> Reading:
         text=text,
         tokens=tokens_in(len(text), width),
         width=width,
-        said=_last_said(turns),
-        outputs=_outputs(turns),
+        said=last_said(turns),
+        outputs=outputs(turns),
         thinks=thinks,
         templated=templated,
     )
 
 
-def _last_said(turns: list[tuple[str, str]]) -> str:
+def last_said(turns: list[tuple[str, str]]) -> str:
     for role, text in reversed(turns):
         if role == "user":
             return text
     return ""
 
 
-def _outputs(turns: list[tuple[str, str]]) -> tuple[str, ...]:
-    outputs: list[str] = []
+def outputs(turns: list[tuple[str, str]]) -> tuple[str, ...]:
+    found: list[str] = []
     for role, text in reversed(turns):
         if role != "tool":
             break
-        outputs.insert(0, text)
-    return tuple(outputs)
+        found.insert(0, text)
+    return tuple(found)
 
 
 def _allowed(prompt: ChatPrompt) -> tuple[Mode, tuple[Tool, ...]]:

@@ -15,6 +15,7 @@ from msgspec.json import encode
 from antiphon.core.prompt import CallPiece, Chunk, Counts, Finish, Json, Work
 from antiphon.engines.fake.reading import Reading
 from antiphon.engines.fake.reply import Automatic, Burst, Fault, Pause, Reply, Silence, Step
+from antiphon.engines.fake.speech import harmony
 from antiphon.errors import ContextTooLong, EngineFailed, StartupError, Unavailable
 
 Words = str | list[str]
@@ -55,6 +56,8 @@ class StepTable(Struct, frozen=True, forbid_unknown_fields=True):
     call: CallStep | None = None
     calls: list[CallStep] | None = None
     chunk: ChunkTable | None = None
+    tokens: list[int] | None = None
+    harmony: str | None = None
     answer: Literal[True] | None = None
     delay: Seconds | None = None
     silence: Literal[True] | None = None
@@ -182,6 +185,10 @@ def _error(step: ErrorStep) -> Exception:
 def _chunks(step: StepTable, calls: int) -> list[Chunk]:
     if step.chunk is not None:
         return [step.chunk]
+    if step.tokens is not None:
+        return [Chunk(tokens=(token,)) for token in step.tokens]
+    if step.harmony is not None:
+        return [Chunk(tokens=(token,)) for token in harmony().spelled(step.harmony)]
     if step.say is not None:
         return [Chunk(text=text) for text in _words(step.say)]
     if step.think is not None:

@@ -15,7 +15,7 @@ from antiphon.core.prompt import Segment, Template
 from antiphon.errors import InvalidValue
 from antiphon.protocol.response import Logprob, TopLogprob
 
-Level = Literal["chat", "text", "tokens"]
+Level = Literal["chat", "text", "tokens", "harmony"]
 
 WIDTH = 4
 START, END, THINK = "<|im_start|>", "<|im_end|>", "<|think|>"

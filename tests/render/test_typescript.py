@@ -1,0 +1,114 @@
+"""Schemas in TypeScript: as the library writes them where it can, and better where it says `any`."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+from openai_harmony import (  # type: ignore[import-untyped]
+    DeveloperContent,
+    Message,
+    Role,
+    ToolDescription,
+    load_harmony_encoding,
+)
+
+from antiphon.core.prompt import Json
+from antiphon.render.typescript import namespace
+
+ITEM = {
+    "type": "object",
+    "properties": {"x": {"type": "integer", "default": 3}, "y": {"type": "boolean"}},
+    "required": ["x"],
+}
+KNOWN: dict[str, Json] = {
+    "strings": {"a": {"type": "string"}, "b": {"type": "string", "description": "About b."}},
+    "a title and examples": {"a": {"type": "string", "title": "A", "description": "About.", "examples": ["x", "y"]}},
+    "defaults": {
+        "a": {"type": "string", "default": "d"},
+        "b": {"type": "number", "default": 1.5},
+        "c": {"type": "boolean", "default": False},
+    },
+    "enums": {"a": {"type": "string", "enum": ["x", "y"], "default": "x"}},
+    "several types": {"a": {"type": ["string", "null"]}, "b": {"type": ["integer", "string"], "default": -1}},
+    "nullable": {"a": {"type": "string", "nullable": True}},
+    "arrays": {
+        "a": {"type": "array"},
+        "b": {"type": "array", "items": {"type": "string"}},
+        "c": {"type": "array", "items": ITEM},
+    },
+    "objects": {"a": ITEM, "b": {**ITEM, "description": "Inner."}},
+    "one of several": {
+        "a": {
+            "oneOf": [{"type": "string", "default": "s"}, {"type": "number", "description": "A number."}],
+            "description": "About.",
+            "default": 20,
+        },
+        "b": {"oneOf": [{"type": "string", "description": "same"}, {"type": "boolean"}], "description": "same"},
+    },
+    "nothing known": {"a": {}, "b": {"type": "strange"}},
+}
+
+
+@cache
+def _library() -> Any:
+    return load_harmony_encoding("HarmonyGptOss")
+
+
+def _theirs(function: Json) -> str:
+    tool = ToolDescription.new(function["name"], function["description"], function["parameters"])
+    message = Message.from_role_and_content(Role.DEVELOPER, DeveloperContent.new().with_function_tools([tool]))
+    text: str = _library().decode(_library().render(message))
+    return text.partition("# Tools\n\n")[2].removesuffix("<|end|>")
+
+
+@pytest.mark.parametrize("kind", KNOWN)
+@pytest.mark.parametrize("required", [[], ["a", "b"]])
+def test_what_the_library_can_say_is_said_in_its_words(kind: str, required: list[str]) -> None:
+    schema = {"type": "object", "properties": KNOWN[kind], "required": required}
+    function = {"name": "f", "description": "Does it.\nWell.", "parameters": schema}
+    assert namespace("functions", "", [{"type": "function", "function": function}]) == _theirs(function)
+
+
+def _types(properties: Json, **schema: Any) -> str:
+    function = {"name": "f", "parameters": {"type": "object", "properties": properties, **schema}}
+    return namespace("functions", "", [{"type": "function", "function": function}])
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string | null"),
+        ({"anyOf": [{"type": "string"}, {"type": "string"}]}, "string"),
+        ({"const": "x"}, '"x"'),
+        ({"enum": [1, None, "a"]}, '1 | null | "a"'),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, "Record<string, number>"),
+        ({"type": "object"}, "object"),
+        ({"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "number"}]}}, "(string | number)[]"),
+        ({"allOf": [{"$ref": "#/$defs/Name"}]}, "string"),
+        ({"$ref": "#/$defs/Name"}, "string"),
+        ({"$ref": "#/$defs/Missing"}, "any"),
+        ({"$ref": "#/$defs/Loop"}, "any"),
+        ({"$ref": 3}, "any"),
+        (True, "any"),
+    ],
+)
+def test_what_it_cannot_say_is_said_all_the_same(schema: Any, said: str) -> None:
+    defs = {"Name": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}
+    assert f"\na?: {said},\n" in _types({"a": schema}, **{"$defs": defs})
+
+
+def test_a_schema_that_refers_to_itself_ends() -> None:
+    tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/Tree"}, "name": {"type": "string"}}}
+    said = _types({"root": {"$ref": "#/$defs/Tree"}}, **{"$defs": {"Tree": tree}})
+    assert said.count("left?:") == 1
+    assert "left?: any," in said
+
+
+def test_names_that_are_none_in_typescript_are_quoted() -> None:
+    assert '\n"a b"?: string,\n' in _types({"a b": {"type": "string"}})
+    assert '\n"a\\n}"?: string,\n' in _types({"a\n}": {"type": "string"}})
+
+
+def test_descriptions_of_many_lines_stay_comments() -> None:
+    said = _types({"a": {"type": "string", "description": "one\n}) => any;\ntype evil = () => any;"}})
+    assert "\n// }) => any;\n// type evil = () => any;\na?: string," in said
