@@ -67,7 +67,9 @@ class Upstream:
             clients = {}
             for kind in kinds:
                 url = f"{kind.name}://127.0.0.1:{port}"
-                engine = kind(HttpSettings(engine=url, first_token_timeout=SILENCE, idle_timeout=SILENCE))
+                engine = kind(
+                    HttpSettings(engine=url, first_token_timeout=SILENCE, idle_timeout=SILENCE, run_timeout=2 * SILENCE)
+                )
                 config = Config(engine=url, store="memory", first_token_timeout=SILENCE, idle_timeout=SILENCE)
                 app = build_app(config, engine)
                 await app.lifecycle.open()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.engines.client import Client, Deadlines, Refused, UnixAddress
+from antiphon.engines.client import Client, Deadlines, EventStream, Refused, UnixAddress
 from antiphon.engines.connection import MAX_UNREAD_BYTES
 from antiphon.engines.sse import MAX_EVENT_BYTES, EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
@@ -40,6 +40,30 @@ async def test_a_call_sends_json_and_decodes_the_answer() -> None:
     async with upstream(behave) as path:
         assert await client(path).post("/say", b"{}", WORD) == Word("hi")
     assert seen == [b"/say {}"]
+
+
+async def test_an_answer_in_one_piece_is_waited_for_while_there_is_hope() -> None:
+    hopes = [True, True, False]
+
+    async def behave(reader: Reader, writer: Writer) -> None:
+        await request(reader)
+        await reader.read()
+
+    async with upstream(behave) as path, asyncio.timeout(10):
+        with pytest.raises(EngineFailed, match="did not answer in time"):
+            await client(path, Deadlines(first=0.02)).ask("/say", b"{}", WORD, lambda: hopes.pop(0))
+    assert not hopes
+
+
+async def test_who_asks_for_one_piece_and_is_given_a_stream_gets_that() -> None:
+    async def behave(reader: Reader, writer: Writer) -> None:
+        await request(reader)
+        writer.write(STREAM + event(b'{"word":"a"}') + event(b'{"word":"b"}') + END)
+
+    async with upstream(behave) as path:
+        said = await client(path).ask("/say", b"{}", WORD)
+        assert isinstance(said, EventStream)
+        assert [word.word async for words in said for word in words] == ["a", "b"]
 
 
 async def test_a_connection_is_used_again() -> None:

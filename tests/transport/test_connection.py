@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.transport.connection import Outbox
+from antiphon.transport.outbox import Outbox, answer_at_once
 from tests.transport.process import SECONDS, Client, Process, connected, process, request
 
 pytestmark = pytest.mark.anyio
@@ -34,6 +34,26 @@ async def test_pipelined_requests_are_answered_in_turn(server: Process) -> None:
     async with connected(server) as client:
         await client.send(b"".join(request("/v1/echo", method="POST", body=b"%d" % n) for n in range(10)))
         assert [(await client.reply()).body for _ in range(10)] == [b"%d" % n for n in range(10)]
+
+
+async def test_a_reply_in_one_write_says_what_one_by_asgi_says(server: Process) -> None:
+    """Who does not want to be kept is answered the other way."""
+    async with connected(server) as client:
+        kept = await client.ask(request("/v1/models"))
+        last = await client.ask(request("/v1/models", "Connection: close"))
+    own = {"date", "x-request-id", "openai-processing-ms"}
+    assert own <= kept.headers.keys()
+    told = [{name: value for name, value in one.headers.items() if name not in own} for one in (kept, last)]
+    assert told[0] == {"content-type": "application/json", "content-length": str(len(kept.body))}
+    assert told[1] == {**told[0], "connection": "close"}
+    assert kept.body == last.body
+
+
+async def test_who_does_not_listen_on_our_server_is_not_answered_at_once() -> None:
+    async def send(message: Any) -> None:
+        raise AssertionError
+
+    assert not answer_at_once(send, (), b"{}")
 
 
 class Recorder:

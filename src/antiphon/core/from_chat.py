@@ -33,11 +33,11 @@ from antiphon.protocol.response import ReasoningConfig, TextConfig
 from antiphon.protocol.tool_choice import AllowedTools, CustomChoice, FunctionChoice, ToolChoice
 from antiphon.protocol.tools import CustomTool, FunctionTool, GrammarInput, Json, Tool
 
-# What both call by the same name, and mean the same by. Neither `n`, which is so many calls of the model, nor how the
-# answer is delivered.
+# What both call by the same name, and mean the same by. Neither `n`, which is so many calls of the model, nor how a
+# stream is told.
 _ALIKE: Final = tuple(
     {*CreateChat.__struct_fields__} & {*CreateResponse.__struct_fields__}
-    - {"n", "stream", "stream_options", "store", "tools", "tool_choice", "priority", "cache_salt", "request_id",
+    - {"n", "stream_options", "store", "tools", "tool_choice", "priority", "cache_salt", "request_id",
        "mm_processor_kwargs"}
 )  # fmt: skip
 _WITHOUT_EFFECT: Final = ("store", "metadata", "user", "safety_identifier", "prediction")

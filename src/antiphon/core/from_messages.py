@@ -195,6 +195,7 @@ def _sampling(request: CreateMessage) -> dict[str, Any]:
         "stop": request.stop_sequences or None,
         "user": user,
         "service_tier": tier,
+        "stream": request.stream or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -15,13 +15,14 @@ from msgspec.json import Decoder
 
 from antiphon.engines.address import Address
 from antiphon.engines.address import UnixAddress as UnixAddress
-from antiphon.engines.connection import Connection, Lost
+from antiphon.engines.connection import Connection, Hope, Lost
 from antiphon.engines.sse import EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
 
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_ANSWER_BYTES = 32 * 1024 * 1024  # that comes in one piece: text is never so much
 MAX_REFUSAL_BYTES = 64 * 1024
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # two million tokens, as most engines send them
 HUSH = b"***"
@@ -74,6 +75,16 @@ class Client:
     async def post(self, path: str, body: bytes, decoder: Decoder[T]) -> T:
         return await self._call(self._post(path, body), decoder)
 
+    async def ask(self, path: str, body: bytes, decoder: Decoder[T], hope: Hope | None = None) -> "T | EventStream[T]":
+        """For an answer in one piece; who streams all the same is not told otherwise, and the stream is to be closed.
+
+        While there is `hope` it may take longer to begin than other answers.
+        """
+        connection = await self._answering(self._post(path, body), hope)
+        if connection.streams:
+            return EventStream(self, connection, decoder)
+        return await self._read(connection, decoder, MAX_ANSWER_BYTES)
+
     async def relay(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str]:
         """What it answers as it comes, and what it calls that; not decoded, so nobody here has to know its shape."""
         connection = await self._answering(self._post(path, body, media_type))
@@ -104,30 +115,32 @@ class Client:
         self._kept.clear()
 
     async def _call(self, request: bytes, decoder: Decoder[T]) -> T:
-        connection = await self._answering(request)
+        return await self._read(await self._answering(request), decoder)
+
+    async def _read(self, connection: Connection, decoder: Decoder[T], most: int = MAX_BODY_BYTES) -> T:
         try:
-            return decoder.decode(await self._body(connection, MAX_BODY_BYTES))
+            return decoder.decode(await self._body(connection, most))
         except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise EngineFailed(f"{self.who} sent an answer that cannot be read: {error}.") from None
         finally:
             self.release(connection)
 
-    async def _answering(self, request: bytes) -> Connection:
+    async def _answering(self, request: bytes, hope: Hope | None = None) -> Connection:
         """A connection whose answer has begun well. A kept one may have been closed meanwhile: then it is a new one."""
         kept = self._take()
         if kept is not None:
             try:
-                return await self._ask(kept, request)
+                return await self._ask(kept, request, hope)
             except Lost:
                 pass
-        return await self._ask(await self._connect(), request)
+        return await self._ask(await self._connect(), request, hope)
 
-    async def _ask(self, connection: Connection, request: bytes) -> Connection:
+    async def _ask(self, connection: Connection, request: bytes, hope: Hope | None) -> Connection:
         self._busy.add(connection)
         well = False
         try:
             connection.send(request)
-            status = await connection.status(self.deadlines.first)
+            status = await connection.status(self.deadlines.first, hope)
             well = 200 <= status < 300
             if not well:
                 body = self.hushed(await self._body(connection, MAX_REFUSAL_BYTES))
@@ -149,6 +162,8 @@ class Client:
 
     async def _body(self, connection: Connection, most: int) -> bytes:
         """All of it, in the time that it may take to begin: who drips is not silent, and still too slow."""
+        if connection.complete:
+            return await self._whole(connection, most)
         try:
             async with asyncio.timeout(max(self.deadlines.first, self.deadlines.idle)):
                 return await self._whole(connection, most)

@@ -22,6 +22,7 @@ HTTP_OK = 200
 BODILESS = frozenset({204, 304})
 
 Take = Callable[[bytes], Awaitable[None] | None]  # gives what has to be awaited before more, if anything
+Hope = Callable[[], bool]  # whether an engine that has not begun to answer may be waited for as long again
 
 
 class Lost(EngineFailed):
@@ -60,6 +61,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._complete = False
         self._kept = False
+        self._hope: Hope | None = None
         self._settled: Callable[[Connection], None] | None = None
 
     # What the client calls.
@@ -72,6 +74,11 @@ class Connection(asyncio.Protocol):
     def reusable(self) -> bool:
         """The answer is all there and the engine keeps the connection."""
         return self.open and self._kept and self._error is None
+
+    @property
+    def complete(self) -> bool:
+        """The answer is all there."""
+        return self._complete
 
     @property
     def streams(self) -> bool:
@@ -92,8 +99,9 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(request)
 
-    async def status(self, seconds: float) -> int:
-        """Once all headers are there, within that time, however slowly they drip."""
+    async def status(self, seconds: float, hope: Hope | None = None) -> int:
+        """Once all headers are there, within that time, however slowly they drip; or while there is hope."""
+        self._hope, self._patience = hope, seconds
         end = self._loop.time() + seconds
         while not self._status:
             await self._wait(end - self._loop.time())
@@ -200,12 +208,18 @@ class Connection(asyncio.Protocol):
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
-        if self._loop.time() < self._due:
+        if self._loop.time() < self._due or self._hopes():
             self._look_later()
         elif self._status:
             self._fail(Broken(f"{self._who} went silent in the middle of its answer."))
         else:
             self._fail(EngineFailed(f"{self._who} did not answer in time."))
+
+    def _hopes(self) -> bool:
+        if self._status or self._hope is None or not self._hope():
+            return False
+        self._due = self._loop.time() + self._patience
+        return True
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -19,50 +19,13 @@ from antiphon.errors import AntiphonError, BadRequest, HeadersTooLarge, TooSlow
 from antiphon.ids import new_id
 from antiphon.transport import problems
 from antiphon.transport.http import JSON
+from antiphon.transport.outbox import Outbox
 from antiphon.transport.settings import ServerSettings
 
 WRITE_BUFFER = 64 * 1024  # bytes a client may leave unread before `send` waits
 LINGER = 2.0  # seconds in which a refused client may go on sending, so that it gets to read why
 _H2C_WITHIN = 512
 _SLASH = ord("/")
-_HEAD = b"HTTP/1.1 "
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-class Outbox:
-    """Sends the head of a reply together with what follows it in the same turn of the event loop.
-
-    uvicorn writes them one by one, which is a system call, a packet and a wake-up of the client more.
-    """
-
-    __slots__ = ("_held", "_loop", "wire")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self.wire = transport  # for whoever knows that no head is held
-        self._loop = loop
-        self._held = b""
-
-    def write(self, data: bytes) -> None:
-        if self._held:
-            held, self._held = self._held, b""
-            self.wire.writelines((held, data))
-        elif data.startswith(_HEAD) and data != _CONTINUE:
-            self._held = data
-            self._loop.call_soon(self._send_held)
-        else:
-            self.wire.write(data)
-
-    def close(self) -> None:
-        self._send_held()
-        self.wire.close()
-
-    def is_closing(self) -> bool:
-        return self.wire.is_closing()
-
-    def _send_held(self) -> None:
-        if self._held and not self.wire.is_closing():
-            held, self._held = self._held, b""
-            self.wire.write(held)
 
 
 class Connection(HttpToolsProtocol):

@@ -13,6 +13,7 @@ from msgspec import Struct
 from antiphon.errors import BadRequest, BodyTooLarge, UnsupportedMediaType
 from antiphon.ids import new_id
 from antiphon.limits import Limits
+from antiphon.transport.outbox import answer_at_once
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -21,6 +22,7 @@ Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 JSON: Header = (b"content-type", b"application/json")
+_OK = 200
 GONE = 499  # never sent; what the metrics call a request whose client left before its reply
 
 _ID_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
@@ -96,6 +98,10 @@ class Request:
     async def reply(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
         """The whole reply at once. It is JSON unless the headers begin with another content type."""
         length = (b"content-length", b"%d" % len(body))
+        plain = status == _OK and not headers and not self.ignored and self.method != "HEAD"
+        if plain and answer_at_once(self.send, (JSON, length, *self.reply_headers, self._took()), body):
+            self.status = status
+            return
         if headers and headers[0][0] == b"content-type":
             await self.begin(status, (*headers, length))
         else:
@@ -105,8 +111,7 @@ class Request:
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
         """Begin a reply that `write` goes on with and `end` ends."""
         self.status = status
-        took = b"%d" % ((perf_counter() - self.began) * 1000)
-        whole = [*headers, *self.reply_headers, (b"openai-processing-ms", took)]
+        whole = [*headers, *self.reply_headers, self._took()]
         if self.ignored:
             whole.append((b"x-antiphon-ignored", ", ".join(map(_printable, self.ignored)).encode("ascii")))
         await self.send({"type": "http.response.start", "status": status, "headers": whole})
@@ -117,6 +122,9 @@ class Request:
 
     async def end(self) -> None:
         await self.send({"type": "http.response.body"})
+
+    def _took(self) -> Header:
+        return (b"openai-processing-ms", b"%d" % ((perf_counter() - self.began) * 1000))
 
     def client_gone(self) -> None:
         """Nobody is there any more: for the books, since no status was sent to anyone."""

@@ -13,8 +13,8 @@ from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from antiphon.transport import sse
-from antiphon.transport.connection import Outbox
 from antiphon.transport.http import Send
+from antiphon.transport.outbox import Outbox
 
 E = TypeVar("E", bound=Struct)
 Frames = Callable[[list[E]], bytes]

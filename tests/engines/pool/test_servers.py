@@ -125,8 +125,9 @@ async def test_after_the_first_token_the_response_fails_and_nobody_else_is_asked
     async with served(ill, other) as app:
         failed = last(await post(app, stream=True))
         assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
+        assert ill.chats + other.chats == 1
         assert (await post(app)).status == 500
-        assert ill.chats + other.chats == 2
+        assert ill.chats + other.chats == 3, "of what is told at once nobody has heard a token"
 
 
 async def test_what_is_wrong_with_a_request_is_told_by_the_first_that_is_asked() -> None:

@@ -42,7 +42,8 @@ class Member:
         self.told: int | None = None  # slots that it says it has, for a model
         self.idle = asyncio.Event()
         self.idle.set()
-        self._running: Counter[str] = Counter()  # by model
+        self.running = 0
+        self._running: Counter[str] = Counter()  # the same, by model
         self._models: Sequence[Model] = ()  # as it listed them last, and their names
         self._names: frozenset[str] = frozenset()
         self._resumes = 0.0  # when it wants to be asked again, as it said itself
@@ -56,8 +57,10 @@ class Member:
         return self.leaving or self.seat.drain
 
     @property
-    def running(self) -> int:
-        return self._running.total()
+    def is_free(self) -> bool:
+        """It has room for any model: fewer works than for any of them alone."""
+        least = _least(self.told, self.seat.bound)
+        return not self.draining and (least is None or self.running < least)
 
     def is_like(self, seat: Seat) -> bool:
         return (self.seat.place, self.seat.settings) == (seat.place, seat.settings)
@@ -107,14 +110,16 @@ class Member:
 
     def _entered(self, model: str) -> None:
         self.works += 1
+        self.running += 1
         self._running[model] += 1
         self.idle.clear()
 
     def _left(self, model: str) -> None:
+        self.running -= 1
         self._running[model] -= 1
         if not self._running[model]:
             self._running.pop(model)
-        if not self._running:
+        if not self.running:
             self.idle.set()
 
     def _rest(self, now: float, seconds: float) -> None:

@@ -17,7 +17,7 @@ from antiphon.engines.pool.choice import Candidate, affinity, choose, least
 from antiphon.engines.pool.member import Member, Seat, moves_on
 from antiphon.engines.pool.merge import Able, Merged, level_of
 from antiphon.engines.pool.roster import Change, Roster
-from antiphon.errors import AntiphonError, Busy, ModelNotFound, Unavailable
+from antiphon.errors import AntiphonError, Busy, EngineFailed, ModelNotFound, Unavailable
 
 T = TypeVar("T")
 
@@ -70,10 +70,13 @@ class Pool:
 
     async def capabilities(self, model: str) -> Capabilities:
         """Of those that can be given work now; of all that have the model if none can."""
-        now, serving = _now(), await self._able(model)
-        present = [one for one in serving if one.member.fit(now)] or serving
-        if not present:
+        serving = await self._able(model)
+        if not serving:
             raise self._nobody(model)
+        present = serving
+        if len(serving) > 1:
+            now = _now()
+            present = [one for one in serving if one.member.fit(now)] or serving
         return self._merged.of(model, present, serving)
 
     async def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
@@ -99,6 +102,24 @@ class Pool:
                     else:
                         errand.ended()
                         return
+            finally:
+                self._free()
+
+    async def answer(self, work: Work) -> list[Chunk]:
+        attempts = _Attempts(self._patience)
+        while True:
+            member = await self._choose(work, attempts)
+            try:
+                with member.enter(work.model) as errand:
+                    try:
+                        chunks = await member.engine.answer(work)
+                    except AntiphonError as error:
+                        errand.failed(error)
+                        attempts.failed(member, error)
+                    else:
+                        errand.began()
+                        errand.ended()
+                        return chunks
             finally:
                 self._free()
 
@@ -150,6 +171,8 @@ class Pool:
 
     async def _choose(self, work: Work, attempts: "_Attempts") -> Member:
         """Whoever may be given this work now, and has room: or wait until somebody has."""
+        if (alone := self._alone()) is not None and not attempts.tried:
+            return alone
         while True:
             able = [one for one in await self._able(work.model) if work.level in (None, one.able.prompt)]
             fit = self._fit(able, attempts)
@@ -162,6 +185,11 @@ class Pool:
                 return roomy[choose([_candidate(one, work.model) for one in roomy], affinity(work))].member
             await self._room(attempts)
 
+    def _alone(self) -> Member | None:
+        """The only member there is, if it has room for sure: who else? The work is meant for it."""
+        members = self._roster.members
+        return members[0] if len(members) == 1 and members[0].is_free else None
+
     def _fit(self, able: list[Able], attempts: "_Attempts") -> list[Able]:
         """Who may be given work and was not tried. Where there is but one, it is asked however it is: who else?"""
         now = _now()
@@ -170,16 +198,21 @@ class Pool:
         return [one for one in able if one.member not in attempts.tried and one.member.fit(now)]
 
     async def _able(self, model: str) -> list[Able]:
-        """All that serve it. One that has lost the model meanwhile does not."""
-        found = []
+        """All that serve it. Who has lost the model meanwhile does not, nor who fails at it where others do."""
+        found, fault = [], None
         for member in self._having(model):
             if not member.draining:
                 try:
                     able = await member.engine.capabilities(model)
                 except (ModelNotFound, Unavailable):
                     continue
+                except EngineFailed as error:
+                    fault = error
+                    continue
                 member.told = able.slots
                 found.append(Able(member, able))
+        if fault is not None and not found:
+            raise fault
         return found
 
     def _having(self, model: str) -> list[Member]:
