@@ -20,6 +20,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "custom": {"tools": [SQL]},
     "reasoning": {"reasoning": {"effort": "medium"}},
     "summary": {"reasoning": {"effort": "medium", "summary": "detailed"}},
+    "sealed": {"reasoning": {"effort": "medium"}, "include": ["reasoning.encrypted_content"]},
     "reasoning and function": {"reasoning": {"effort": "medium"}, "tools": [WEATHER]},
     "logprobs": {"include": ["message.output_text.logprobs"], "top_logprobs": 3},
     "json_object": {"text": {"format": {"type": "json_object"}}},

@@ -7,12 +7,14 @@ import msgspec
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import (
+    Break,
     CallDelta,
     CallDone,
     CallStarted,
     Citation,
     Delta,
     Refusal,
+    Sealed,
     Summary,
     Text,
     Thought,
@@ -137,7 +139,9 @@ def any_deltas(draw: st.DrawFn) -> list[Delta]:
     open_calls: set[int] = set()
     for _ in range(draw(st.integers(0, 25))):
         kind = draw(
-            st.sampled_from(["text", "thought", "summary", "refusal", "cite", "call", "custom", "more", "done"])
+            st.sampled_from(
+                ["text", "thought", "summary", "sealed", "refusal", "cite", "break", "call", "custom", "more", "done"]
+            )
         )
         match kind:
             case "text":
@@ -146,10 +150,15 @@ def any_deltas(draw: st.DrawFn) -> list[Delta]:
                 deltas.append(Thought(draw(text)))
             case "summary":
                 deltas.append(Summary(draw(text), draw(st.integers(0, 2))))
+            case "sealed" if isinstance(deltas[-1] if deltas else None, Thought | Summary):
+                ends: list[Delta] = [Break(), Text("x"), Refusal("x")]
+                deltas += [Sealed(draw(text)), draw(st.sampled_from(ends))]
             case "refusal":
                 deltas.append(Refusal(draw(text)))
             case "cite":
                 deltas.append(Citation(draw(st.sampled_from(CITATIONS))))
+            case "break":
+                deltas.append(Break(draw(st.sampled_from([None, "commentary", "final_answer"]))))
             case "call" | "custom":
                 key, space = draw(st.integers(0, 3)), draw(st.sampled_from([None, "space"]))
                 deltas.append(CallStarted(key, f"f{key}", "function" if kind == "call" else "custom", space))
@@ -160,7 +169,7 @@ def any_deltas(draw: st.DrawFn) -> list[Delta]:
                 key = draw(st.integers(0, 3))
                 deltas.append(CallDone(key))
                 open_calls.discard(key)
-        if not isinstance(deltas[-1] if deltas else None, CallStarted | CallDelta | CallDone):
+        if not isinstance(deltas[-1] if deltas else None, CallStarted | CallDelta | CallDone | Break):
             open_calls.clear()  # another kind of item closes them
     return deltas
 

@@ -24,14 +24,23 @@ class SettingOption(click.Option):
 
     def __init__(self, row: Setting) -> None:
         off = "/--no-" + row.flag.removeprefix("--") if row.switch else ""
+        also = ["--" + name.replace("_", "-") for name in row.note.also]
         super().__init__(
-            [row.flag + off, row.name],
+            [row.flag + off, *also, row.name],
             type=bool if row.switch else str,
             metavar=None if row.switch else _metavar(row.kind),
             multiple=row.repeats,
             help=f"{row.note.text}  [{row.shown_default}]",
         )
         self.group = row.note.group
+        self._also = also
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Under its own name alone."""
+        names, text = super().get_help_record(ctx) or ("", "")
+        for flag in self._also:
+            names = names.replace(f", {flag}", "")
+        return names, text
 
 
 class SettingsCommand(click.Command):

@@ -23,7 +23,7 @@ from antiphon.errors import StartupError
 from antiphon.limits import Limits
 
 PREFIX = "ANTIPHON_"
-_SECRET = frozenset({"api_key", "engine_key"})  # settings whose values are not repeated in a sentence
+_SECRET = frozenset({"api_key", "engine_key", "reasoning_key"})  # settings whose values are not repeated in a sentence
 # Under our prefix and yet no settings: what Kubernetes gives every pod for a service that is named "antiphon".
 _NO_SETTING = re.compile(r"ANTIPHON_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_\w+)")
 
@@ -40,6 +40,11 @@ class Setting(Struct, frozen=True, kw_only=True):
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that it goes by; in the help and the docs it has one name."""
+        return self.name, *self.note.also
 
     @property
     def variable(self) -> str:
@@ -128,7 +133,7 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[_Given]:
 
 
 def _from_environment() -> Iterator[_Given]:
-    known = {row.variable: row for row in settings().values()}
+    known = {PREFIX + name.upper(): row for row in settings().values() for name in row.names}
     for variable, value in os.environ.items():
         if not variable.startswith(PREFIX) or not value or _is_no_setting(variable, value):
             continue
@@ -153,11 +158,12 @@ def _file(named: _Given | None) -> Path | None:
 
 
 def _from_file(path: Path | None, content: dict[str, Any]) -> Iterator[_Given]:
-    known = settings().keys() - {"config"}
+    known = {name: row.name for row in settings().values() if row.name != "config" for name in row.names}
     seen: set[str] = set()
-    for name, value in _flat({name: value for name, value in content.items() if name not in TABLES}):
-        if name not in known:
-            raise StartupError(f"{name} in {path} is not a setting{_suggestion(name, known)}")
+    for written, value in _flat({name: value for name, value in content.items() if name not in TABLES}):
+        if written not in known:
+            raise StartupError(f"{written} in {path} is not a setting{_suggestion(written, known)}")
+        name = known[written]
         if name in seen:
             raise StartupError(f"{name} is set twice in {path}.")
         seen.add(name)

@@ -13,12 +13,14 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.core.chat_fold import ChatFold
 from antiphon.core.completion_usage import completion_usage, stream_fault
 from antiphon.core.deltas import (
+    Break,
     CallDelta,
     CallDone,
     CallStarted,
     Citation,
     Delta,
     Refusal,
+    Sealed,
     Summary,
     Text,
     Thought,
@@ -141,8 +143,8 @@ class ChatEmitter:
                 return self._chunk(choice, self._started(delta, self._calls[choice]))
             case CallDelta():
                 return self._chunk(choice, self._went_on(delta, self._calls[choice]))
-            case CallDone() | Citation():
-                return None  # chat has no word for the end of a call, and no tool of ours cites here
+            case CallDone() | Citation() | Break() | Sealed():
+                return None  # chat has no word for the end of a call or a message, and no tool of ours cites here
             case _:
                 assert_never(delta)
 

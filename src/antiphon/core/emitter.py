@@ -15,12 +15,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.deltas import (
+    Break,
     CallDelta,
     CallDone,
     CallStarted,
     Citation,
     Delta,
     Refusal,
+    Sealed,
     Summary,
     Text,
     Thought,
@@ -34,6 +36,7 @@ from antiphon.core.spoken import EVERY, gather
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
 from antiphon.protocol import events as ev
+from antiphon.protocol.items import Phase
 from antiphon.protocol.response import Response, Usage
 
 NewId = Callable[[Prefix], str]
@@ -53,6 +56,7 @@ class Emitter:
         self._number = 0
         self._items = 0
         self._open: OpenMessage | OpenReasoning | None = None
+        self._phase: Phase | None = None  # of the message that comes next
         self._text: OpenText | None = None  # the part that the next piece of text most likely belongs to
         self._calls: dict[int, OpenCall] = {}
         self._untold: Out = []  # what a `feed` that raised had made; goes out with the end
@@ -136,7 +140,7 @@ class Emitter:
 
     def _take(self, delta: Delta, out: Out) -> None:
         match delta:  # what comes most often comes first; most of the text does not come here
-            case Thought() | Summary():
+            case Thought() | Summary() | Sealed():
                 self._reasoning(out).take(delta, out)
             case CallDelta(key=key, text=text):
                 self._call(key).take(text, out)
@@ -146,6 +150,9 @@ class Emitter:
                 self._start_call(delta, out)
             case CallDone(key=key):
                 self._close_call(key, out)
+            case Break(phase=phase):
+                self._close_open("completed", out)
+                self._phase = phase
             case _:
                 assert_never(delta)
 
@@ -153,7 +160,8 @@ class Emitter:
         if not isinstance(self._open, OpenMessage):
             if self._items:
                 self._close_all("completed", out)
-            self._open = OpenMessage(self._new_id("msg"), self._next_index(), out)
+            self._open = OpenMessage(self._new_id("msg"), self._next_index(), out, self._phase)
+            self._phase = None
         return self._open
 
     def _reasoning(self, out: Out) -> OpenReasoning:

@@ -13,11 +13,24 @@ from typing import assert_never
 from msgspec import UNSET
 
 from antiphon.core.cut_json import cut_object, whole_object
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Citation, Delta, Refusal, Summary, Text, Thought
+from antiphon.core.deltas import (
+    Break,
+    CallDelta,
+    CallDone,
+    CallStarted,
+    Citation,
+    Delta,
+    Refusal,
+    Sealed,
+    Summary,
+    Text,
+    Thought,
+)
 from antiphon.core.dialect import Told
 from antiphon.core.from_messages import Asked
 from antiphon.core.messages_fold import MessageFold
 from antiphon.core.prompt import Chunk, Counts, Finish
+from antiphon.core.sealed import Seal
 from antiphon.core.thought_signature import sign
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
@@ -50,13 +63,17 @@ NewId = Callable[[Prefix], str]
 class MessagesEmitter:
     """A Dialect."""
 
-    def __init__(self, message: SaidMessage, asked: Asked, new_id: NewId, request_id: str) -> None:
-        """`message`: as it is before anything is said."""
+    def __init__(
+        self, message: SaidMessage, asked: Asked, new_id: NewId, request_id: str, seal: Seal | None = None
+    ) -> None:
+        """`message`: as it is before anything is said. `seal`: for thoughts that are not shown, so that the client can
+        bring them back."""
         self.notes = bool(asked.stops)
         self._message = message
         self._asked = asked
         self._new_id = new_id
         self._request_id = request_id
+        self._seal = seal
         self._index = -1  # of the block that is open, or was last
         self._text = False  # it is open, and of text
         self._thought: list[str] | None = None  # it is open, and a thought
@@ -121,8 +138,8 @@ class MessagesEmitter:
             case Text(text=text) | Refusal(text=text):
                 self._refused |= type(delta) is Refusal
                 self._say(text, out)
-            case Citation():
-                pass  # nothing here cites what this API could point to
+            case Citation() | Break() | Sealed():
+                pass  # nothing here cites what this API could point to, and a block goes on until another kind begins
             case _:
                 assert_never(delta)
 
@@ -145,8 +162,8 @@ class MessagesEmitter:
         if self._thought is None:
             self._open(SaidThinking(), out)
             self._thought = []
+        self._thought.append(text)
         if self._asked.shows_thoughts:
-            self._thought.append(text)
             out.append(ContentBlockDelta(index=self._index, delta=ThinkingDelta(thinking=text)))
 
     def _start(self, key: int, name: str, out: Told) -> None:
@@ -199,11 +216,16 @@ class MessagesEmitter:
 
     def _close_said(self, out: Told) -> None:
         if self._thought is not None:
-            signature = sign("".join(self._thought))
-            out.append(ContentBlockDelta(index=self._index, delta=SignatureDelta(signature=signature)))
+            delta = SignatureDelta(signature=self._signature("".join(self._thought)))
+            out.append(ContentBlockDelta(index=self._index, delta=delta))
         if self._text or self._thought is not None:
             out.append(ContentBlockStop(index=self._index))
         self._text, self._thought = False, None
+
+    def _signature(self, thought: str) -> str:
+        if self._asked.shows_thoughts:
+            return sign(thought)
+        return sign("") if self._seal is None else self._seal(thought)
 
 
 class _Call:

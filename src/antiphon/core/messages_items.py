@@ -11,6 +11,7 @@ from typing import Final, assert_never
 
 from antiphon.core.documents import clean_name, fenced
 from antiphon.core.names import Place
+from antiphon.core.sealed import is_ours
 from antiphon.core.thought_signature import was_changed
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.items import (
@@ -105,6 +106,9 @@ class Items:
             self._parts, self._origins = [], []
 
     def _think(self, block: ThinkingBlock, where: str) -> None:
+        if is_ours(block.signature):  # of a thought that was not shown
+            self._add(Reasoning(encrypted_content=block.signature), Place(where))
+            return
         if was_changed(block.thinking, block.signature):
             raise InvalidValue(
                 "The thinking block was changed: send it back as it came, or without its signature.", param=where

@@ -20,6 +20,7 @@ class MessageNames(Names):
         ".file_url": ".source",
         ".file_id": ".source.file_id",
         ".call_id": ".tool_use_id",
+        ".encrypted_content": ".signature",
     }
     words: ClassVar = {
         r"\binput_image( part)?": "image block",

@@ -11,9 +11,9 @@ could not be kept is told again, in other words.
 
 from typing import Literal
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from antiphon.core.deltas import CallStarted, Citation, Refusal, Summary, Text, Thought
+from antiphon.core.deltas import CallStarted, Citation, Refusal, Sealed, Summary, Text, Thought
 from antiphon.core.open_parts import OpenRefusal, OpenSummary, OpenText, OpenThought, Out, Place
 from antiphon.protocol import events as ev
 from antiphon.protocol.items import (
@@ -21,6 +21,7 @@ from antiphon.protocol.items import (
     FunctionCall,
     Message,
     OutputText,
+    Phase,
     Reasoning,
     ReasoningText,
     RefusalPart,
@@ -33,12 +34,13 @@ Status = Literal["completed", "incomplete"]
 class OpenMessage:
     """Text and refusal parts, one open at a time."""
 
-    def __init__(self, item_id: str, index: int, out: Out) -> None:
+    def __init__(self, item_id: str, index: int, out: Out, phase: Phase | None = None) -> None:
         self._id = item_id
         self._index = index
+        self._phase = phase or UNSET
         self._content: list[OutputText | RefusalPart] = []
         self._part: OpenText | OpenRefusal | None = None
-        item = Message(id=item_id, role="assistant", status="in_progress", content=[])
+        item = Message(id=item_id, role="assistant", status="in_progress", content=[], phase=self._phase)
         out.append(ev.OutputItemAdded(output_index=index, item=item))
 
     @property
@@ -56,7 +58,7 @@ class OpenMessage:
 
     def close(self, status: Status, out: Out) -> None:
         last = [] if self._part is None else [self._part.close(out)]
-        item = Message(id=self._id, role="assistant", status=status, content=[*self._content, *last])
+        item = Message(id=self._id, role="assistant", status=status, content=[*self._content, *last], phase=self._phase)
         out.append(ev.OutputItemDone(output_index=self._index, item=item))
 
     def _text(self, out: Out) -> OpenText:
@@ -81,7 +83,7 @@ class OpenMessage:
 
 
 class OpenReasoning:
-    """One raw thought, or a summary in numbered paragraphs, or both."""
+    """One raw thought, or a summary in numbered paragraphs, or both; and what a client can bring back of it."""
 
     def __init__(self, item_id: str, index: int, out: Out) -> None:
         self._id = item_id
@@ -90,20 +92,25 @@ class OpenReasoning:
         self._content: list[ReasoningText] = []
         self._summary: list[SummaryText] = []
         self._paragraph: tuple[int, OpenSummary] | None = None
+        self._sealed: str | UnsetType = UNSET
         out.append(ev.OutputItemAdded(output_index=index, item=Reasoning(id=item_id, summary=[])))
 
-    def take(self, delta: Thought | Summary, out: Out) -> None:
+    def take(self, delta: Thought | Summary | Sealed, out: Out) -> None:
         match delta:
             case Thought(text=text):
                 self._raw(out).take(text, out)
             case Summary(text=text, part=number):
                 self._numbered(number, out).take(text, out)
+            case Sealed(text=text):
+                self._sealed = text
 
     def close(self, status: Status, out: Out) -> None:
         # At most one of the two is open.
         content = self._content + ([] if self._thought is None else [self._thought.close(out)])
         summary = self._summary + ([] if self._paragraph is None else [self._paragraph[1].close(out)])
-        item = Reasoning(id=self._id, summary=summary, content=content or UNSET, status=status)
+        item = Reasoning(
+            id=self._id, summary=summary, content=content or UNSET, encrypted_content=self._sealed, status=status
+        )
         out.append(ev.OutputItemDone(output_index=self._index, item=item))
 
     def _raw(self, out: Out) -> OpenThought:

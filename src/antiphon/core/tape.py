@@ -16,10 +16,21 @@ from zlib import crc32
 import msgspec
 from msgspec import Meta, Struct
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Citation, Refusal, Summary, Text, Thought
+from antiphon.core.deltas import (
+    Break,
+    CallDelta,
+    CallDone,
+    CallStarted,
+    Citation,
+    Refusal,
+    Sealed,
+    Summary,
+    Text,
+    Thought,
+)
 from antiphon.core.entries import Began, Ended, Entry, Fault
 from antiphon.core.spoken import Spoken
-from antiphon.protocol.items import Annotation, CustomToolCall, FunctionCall, Message, Reasoning
+from antiphon.protocol.items import Annotation, CustomToolCall, FunctionCall, Message, Phase, Reasoning
 from antiphon.protocol.parts import OutputText, RefusalPart
 from antiphon.protocol.response import Logprob, Response
 
@@ -28,6 +39,7 @@ VERSION = 1
 
 _HEAD = 5  # bytes: one for the version, four for the sum
 _Lengths = list[Annotated[int, Meta(ge=0)]]
+_PHASES: tuple[Phase | None, ...] = (None, "commentary", "final_answer")  # a Break's key is its place here
 
 
 class UnreadableTape(Exception):
@@ -118,6 +130,7 @@ def _fault(tape: _Tape, response: Response) -> Fault | None:
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(Entry)}
 _KEYS: dict[type, Callable[[Any], int]] = {
     Thought: lambda delta: 0,
+    Sealed: lambda delta: 0,
     Refusal: lambda delta: 0,
     Summary: attrgetter("part"),
     CallDelta: attrgetter("key"),
@@ -134,7 +147,11 @@ def _runs(entries: Iterable[Any]) -> Iterator[_Run]:
             for key, pieces in groupby(alike, _KEYS[kind]):
                 yield _Run(_TAGS[kind], [len(piece.text) for piece in pieces], key)
         else:
-            yield from [_Run(_TAGS[kind], [], getattr(entry, "key", 0)) for entry in alike]
+            yield from [_Run(_TAGS[kind], [], _key(entry)) for entry in alike]
+
+
+def _key(entry: Any) -> int:
+    return _PHASES.index(entry.phase) if type(entry) is Break else getattr(entry, "key", 0)
 
 
 def _run_of_text(texts: list[Text]) -> _Run:
@@ -180,6 +197,7 @@ class _Said:
         self.refusals = _Cut("".join([part.refusal for part in parts if isinstance(part, RefusalPart)]))
         self.thoughts = _Cut("".join([part.text for item in thoughts for part in item.content or ()]))
         self.summaries = _Cut("".join([part.text for item in thoughts for part in item.summary]))
+        self.sealed = _Cut("".join([item.encrypted_content or "" for item in thoughts]))
         self._items = iter([item for item in output if isinstance(item, FunctionCall | CustomToolCall)])
         self._calls: list[_Cut[str]] = []
         self._open: dict[int, _Cut[str]] = {}
@@ -190,7 +208,7 @@ class _Said:
         return _AGAIN[run.kind](self, run)
 
     def check_told(self) -> None:
-        words = (self.texts, self.refusals, self.thoughts, self.summaries, *self._calls)
+        words = (self.texts, self.refusals, self.thoughts, self.summaries, self.sealed, *self._calls)
         if not (all(cut.fits for cut in words) and self.logprobs.fits and self.annotations.fits):
             raise _misfit("they differ in length")
         if next(self._items, None) is not None:
@@ -220,12 +238,20 @@ def _texts(said: _Said, run: _Run) -> list[Entry]:
     return [*map(Text, texts, said.logprobs.next(run.logprobs))]
 
 
+def _break(said: _Said, run: _Run) -> list[Entry]:
+    if not 0 <= run.key < len(_PHASES):
+        raise _misfit("a phase that nobody knows")
+    return [Break(_PHASES[run.key])]
+
+
 _AGAIN: dict[str, Callable[[_Said, _Run], list[Entry]]] = {
     _TAGS[Began]: lambda said, run: [Began()],
     _TAGS[Text]: _texts,
     _TAGS[Thought]: lambda said, run: [*map(Thought, said.thoughts.next(run.lengths))],
     _TAGS[Summary]: lambda said, run: [Summary(text, run.key) for text in said.summaries.next(run.lengths)],
+    _TAGS[Sealed]: lambda said, run: [*map(Sealed, said.sealed.next(run.lengths))],
     _TAGS[Refusal]: lambda said, run: [*map(Refusal, said.refusals.next(run.lengths))],
+    _TAGS[Break]: _break,
     _TAGS[Citation]: lambda said, run: [Citation(one) for few in said.annotations.next([1]) for one in few],
     _TAGS[CallStarted]: lambda said, run: [said.start_call(run.key)],
     _TAGS[CallDelta]: lambda said, run: [CallDelta(run.key, text) for text in said.call(run.key).next(run.lengths)],

@@ -1,4 +1,4 @@
-"""The signature of a thinking block: a checksum of its text, behind a name by which we know it again.
+"""The signature of a thinking block that is shown: a checksum of its text, behind a name by which we know it again.
 
 It is no secret and no proof: it only shows that a block comes back as it went out. Clients of Anthropic's API expect
 one and send it back. A block that was signed elsewhere is taken for what it says.

@@ -16,7 +16,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class IncludeQuery(Struct, frozen=True, kw_only=True):
-    """All that is kept is shown, so these are only checked."""
+    """Sealed reasoning is shown on request; all else that is kept is shown anyway."""
 
     include: list[Includable] = field(default_factory=list)
 

@@ -4,7 +4,7 @@ Every item that is kept has an id of ours and a status. A reference puts the ite
 the id that it has: the same item may stand in many of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from time import time
 
 from msgspec import Struct
@@ -19,7 +19,10 @@ from antiphon.protocol.conversation import Conversation, CreateConversation
 from antiphon.protocol.items import InputItem, ItemReference
 from antiphon.protocol.kept import keep
 from antiphon.protocol.lists import ItemsQuery, item_list
+from antiphon.protocol.request import Includable
 from antiphon.service.past import Past
+from antiphon.service.sealing import Keyring
+from antiphon.service.showing import Showing
 from antiphon.service.stored import check_keeps
 from antiphon.stores.base import ConversationRow, ItemRow, Store
 
@@ -34,9 +37,11 @@ class Place(Struct, frozen=True):
 
 
 class Conversations:
-    def __init__(self, store: Store, past: Past, limits: Limits, keeps: bool = True) -> None:
+    def __init__(self, store: Store, past: Past, limits: Limits, keyring: Keyring, keeps: bool = True) -> None:
         self._store = store
         self._past = past
+        self._keyring = keyring
+        self._showing = Showing(keyring)
         self._limits = limits
         self._keeps = keeps
 
@@ -71,13 +76,13 @@ class Conversations:
         if not await self._store.delete_conversation(at.tenant, at.id):
             raise _unknown(at.id)
 
-    async def add(self, at: Place, items: Sequence[InputItem]) -> bytes:
+    async def add(self, at: Place, items: list[InputItem], include: Collection[Includable] = ()) -> bytes:
         """The list of what was added."""
         await self.get(at)  # before references are looked up
         rows = await self._rows(at.tenant, items)
         if not await self._store.add_items(at.tenant, at.id, rows, self._limits.items):
             raise _unknown(at.id)
-        return item_list([(row.id, row.item) for row in rows], False)
+        return self._list(at, rows, include, False)
 
     async def page(self, at: Place, asked: ItemsQuery) -> bytes:
         if asked.after is not None and not is_item_id(asked.after):
@@ -86,13 +91,13 @@ class Conversations:
         page = await self._store.page_items(at.tenant, at.id, asked.after, asked.limit, descending)
         if page is None:
             raise _unknown(at.id)
-        return item_list([(row.id, row.item) for row in page.rows], page.has_more)
+        return self._list(at, page.rows, asked.include, page.has_more)
 
-    async def item(self, at: Place, item_id: str) -> bytes:
+    async def item(self, at: Place, item_id: str, include: Collection[Includable] = ()) -> bytes:
         item = await self._store.item(at.tenant, at.id, item_id) if is_item_id(item_id) else None
         if item is None:
             raise await self._missing(at, item_id)
-        return item
+        return self._showing.item(at.tenant, item, include)
 
     async def delete_item(self, at: Place, item_id: str) -> Conversation:
         """The conversation that it was in."""
@@ -100,11 +105,17 @@ class Conversations:
             raise await self._missing(at, item_id)
         return await self.get(at)
 
+    def _list(self, at: Place, rows: Sequence[ItemRow], include: Collection[Includable], has_more: bool) -> bytes:
+        shown = [(row.id, self._showing.item(at.tenant, row.item, include)) for row in rows]
+        return item_list(shown, has_more)
+
     async def _missing(self, at: Place, item_id: str) -> NotFound:
         await self.get(at)
         return NotFound(f"There is no item {item_id[:_SHOWN]!r} in the conversation '{at.id}'.")
 
-    async def _rows(self, tenant: str, items: Sequence[InputItem]) -> list[ItemRow]:
+    async def _rows(self, tenant: str, items: list[InputItem]) -> list[ItemRow]:
+        """What came sealed is kept as it was thought: its key may be gone when it is needed."""
+        items, _ = await self._keyring.opened(tenant, items, "items")
         kept = keep([item for item in items if not isinstance(item, ItemReference)], new_id)
         ours = iter(kept)
         rows = [

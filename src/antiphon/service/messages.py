@@ -37,7 +37,7 @@ class Messages:
             settled = await self._planner.settle(tenant, await self._hinted(asked))
             usage = MessageUsage(input_tokens=settled.prepared.tokens or 0)  # of a stream's start; mostly not known
             message = SaidMessage(id=new_id("msg"), model=settled.served.name, usage=usage)
-            dialect = MessagesEmitter(message, asked, new_id, request_id)
+            dialect = MessagesEmitter(message, asked, new_id, request_id, self._planner.seals(tenant))
             return Opened(self._exchanges.open([settled], dialect), settled.ignored)
         except AntiphonError as error:
             raise asked.names.told(error) from error

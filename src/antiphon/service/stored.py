@@ -1,14 +1,16 @@
 """What was stored, for those who come back for it: a response, its input, and its deletion."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from antiphon.errors import InvalidValue, NotFound
 from antiphon.ids import is_id
 from antiphon.protocol.codec import encode
 from antiphon.protocol.items import InputItem
 from antiphon.protocol.lists import ItemsQuery, item_list
+from antiphon.protocol.request import Includable
 from antiphon.service.record import input_items, shown
+from antiphon.service.showing import Show, Showing
 from antiphon.stores.base import Store, StoredResponse
 
 Deleted = Callable[[str, str], Awaitable[None]]  # is told the tenant and the id
@@ -24,14 +26,15 @@ def check_keeps(keeps: bool) -> None:
 
 
 class Stored:
-    def __init__(self, store: Store, on_delete: Deleted, keeps: bool = True) -> None:
+    def __init__(self, store: Store, on_delete: Deleted, showing: Showing, keeps: bool = True) -> None:
         self._store = store
+        self._showing = showing
         self._on_delete = on_delete
         self._keeps = keeps
 
-    async def get(self, tenant: str, response_id: str) -> bytes:
+    async def get(self, tenant: str, response_id: str, include: Collection[Includable] = ()) -> bytes:
         """Its JSON: as it ended, or as it began with the status that it has by now."""
-        return shown(await self._row(tenant, response_id))
+        return await self._showing.response(tenant, shown(await self._row(tenant, response_id)), include)
 
     async def delete(self, tenant: str, response_id: str) -> None:
         self.check(response_id)
@@ -42,9 +45,10 @@ class Stored:
     async def input_items(self, tenant: str, response_id: str, asked: ItemsQuery) -> bytes:
         """A page of its own input, without what came before it."""
         row = await self._row(tenant, response_id)
+        show = self._showing.items(tenant, asked.include)
         if len(row.request) <= _AT_ONCE:
-            return _page(row.request, asked)
-        return await asyncio.to_thread(_page, row.request, asked)
+            return _page(row.request, asked, show)
+        return await asyncio.to_thread(_page, row.request, asked, show)
 
     def check(self, response_id: str) -> None:
         """Raises NotFound for an id that cannot be here, so that the store need not be asked."""
@@ -64,11 +68,11 @@ def unknown(response_id: str) -> NotFound:
     return NotFound(f"There is no response {response_id[:_SHOWN]!r}.")
 
 
-def _page(request: bytes, asked: ItemsQuery) -> bytes:
+def _page(request: bytes, asked: ItemsQuery, show: Show) -> bytes:
     items = input_items(request)
     rest = _after(items[::-1] if asked.order == "desc" else items, asked.after)
     page = rest[: asked.limit]
-    return item_list([(str(item.id), encode(item)) for item in page], len(rest) > len(page))
+    return item_list([(str(item.id), encode(show(item))) for item in page], len(rest) > len(page))
 
 
 def _after(items: list[InputItem], cursor: str | None) -> list[InputItem]:

@@ -241,6 +241,11 @@ class Store(Protocol):
     async def find_item(self, tenant: str, item_id: str) -> bytes | None:
         """In any conversation of the tenant."""
 
+    # ---- what all who share the store have in common
+
+    async def shared(self, name: str, new: bytes) -> bytes:
+        """The value under this name: `new`, if nobody was here before. It never changes, and nobody removes it."""
+
     # ---- retention
 
     async def sweep(self, bounds: Bounds, most: int = 500) -> int:

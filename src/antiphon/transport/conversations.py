@@ -140,10 +140,10 @@ class ConversationsEndpoint:
 
     async def add(self, request: Request) -> None:
         at = self._at(request)
-        read_query(request, IncludeQuery)
+        include = read_query(request, IncludeQuery).include
         asked, ignored = await decoded(await request.read_body(self._limits), decode_items, self._limits)
         request.ignored = [*request.ignored, *ignored]
-        await request.reply(200, await self._service.add(at, asked.items))
+        await request.reply(200, await self._service.add(at, asked.items, include))
 
     async def list(self, request: Request) -> None:
         at = self._at(request)
@@ -151,8 +151,8 @@ class ConversationsEndpoint:
 
     async def item(self, request: Request) -> None:
         at = self._at(request)
-        read_query(request, IncludeQuery)
-        await request.reply(200, await self._service.item(at, request.params["item_id"]))
+        include = read_query(request, IncludeQuery).include
+        await request.reply(200, await self._service.item(at, request.params["item_id"], include))
 
     async def delete_item(self, request: Request) -> None:
         at = self._at(request)

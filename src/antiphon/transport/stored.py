@@ -92,7 +92,7 @@ class StoredEndpoint:
             return
         idle = {"starting_after": asked.starting_after, "include_obfuscation": asked.include_obfuscation}
         request.ignored = [*request.ignored, *(name for name, value in idle.items() if value is not None)]
-        await request.reply(200, await self._stored.get(request.tenant, response_id))
+        await request.reply(200, await self._stored.get(request.tenant, response_id, asked.include))
 
     async def delete(self, request: Request) -> None:
         response_id = request.params["response_id"]

@@ -19,7 +19,7 @@ from antiphon.stores.base import (
     Schema,
     StoredResponse,
 )
-from antiphon.stores.sql import conversations, keys, leases, live, removal, responses, retention, totals
+from antiphon.stores.sql import conversations, keys, leases, live, removal, responses, retention, shared, totals
 from antiphon.stores.sql.operation import Operation
 
 T = TypeVar("T")
@@ -140,6 +140,9 @@ class SqlStore(ABC):
     async def find_item(self, tenant: str, item_id: str) -> bytes | None:
         now = self._clock()
         return await self._do(lambda: conversations.find_item(tenant, item_id, now), write=False)
+
+    async def shared(self, name: str, new: bytes) -> bytes:
+        return await self._do(lambda: shared.settle(name, new), write=True)
 
     async def sweep(self, bounds: Bounds, most: int = 500) -> int:
         now = self._clock()

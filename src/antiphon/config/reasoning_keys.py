@@ -1,0 +1,52 @@
+"""The keys that seal reasoning, as an operator writes them: 32 bytes in base64, or @FILE with one on each line.
+
+A key on the command line is seen by everyone on the machine; a variable or a file is not.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from antiphon.errors import StartupError
+
+_BYTES = 32
+_EXPECTED = f"expected {_BYTES} bytes in base64, as `openssl rand -base64 {_BYTES}` writes them, or @FILE"
+
+
+def read_keys(given: Iterable[str]) -> list[bytes]:
+    """In their order. Raises StartupError, which does not repeat a key."""
+    return [key for text in given for key in _keys(text)]
+
+
+def _keys(text: str) -> Iterator[bytes]:
+    if not text.startswith("@"):
+        yield _key(text, "--reasoning-key has a value that does not fit")
+        return
+    path = Path(text[1:]).expanduser()
+    lines = [line.strip() for line in _content(path).splitlines()]
+    keys = [_key(line, f"{path}, which --reasoning-key names, has a line that does not fit") for line in lines if line]
+    if not keys:
+        raise StartupError(f"{path}, which --reasoning-key names, has no key in it; {_EXPECTED}.")
+    yield from keys
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise StartupError(f"{path}, which --reasoning-key names, cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise StartupError(f"{path}, which --reasoning-key names, is not a text; {_EXPECTED}.") from None
+
+
+def _key(text: str, wrong: str) -> bytes:
+    """Either alphabet of base64 will do, with or without the padding."""
+    plain = text.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        key = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) != _BYTES:
+        raise StartupError(f"{wrong}; {_EXPECTED}.")
+    return key

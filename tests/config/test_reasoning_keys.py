@@ -1,0 +1,58 @@
+from base64 import b64encode, urlsafe_b64encode
+from pathlib import Path
+
+import pytest
+
+from antiphon.config.reasoning_keys import read_keys
+from antiphon.config.sources import load
+from antiphon.errors import StartupError
+
+ONE, OTHER = bytes(range(32)), bytes([255]) * 32
+TEXT = b64encode(ONE).decode()
+
+
+def test_a_key_is_written_in_either_base64_with_or_without_padding() -> None:
+    other = urlsafe_b64encode(OTHER).decode()
+    assert read_keys([TEXT, other, TEXT.rstrip("="), b64encode(OTHER).decode()]) == [ONE, OTHER, ONE, OTHER]
+    assert read_keys([]) == []
+
+
+def test_a_file_has_a_key_on_each_line(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"{b64encode(OTHER).decode()}\n\n  {TEXT}\n")
+    assert read_keys([f"@{file}"]) == [OTHER, ONE]
+
+
+@pytest.mark.parametrize("text", ["short", TEXT[:-4], TEXT + "AAAA", "x" * 43 + "!", "ü" * 43, "@"])
+def test_what_is_no_key_stops_the_start_and_is_not_repeated(text: str) -> None:
+    with pytest.raises(StartupError, match="--reasoning-key") as refused:
+        read_keys([text])
+    assert len(text) == 1 or text not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_or_no_text_or_empty_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "binary").write_bytes(OTHER)
+    (tmp_path / "wrong").write_text(f"{TEXT}\nsecret")
+    for name, said in (("none", "cannot be read"), ("empty", "no key"), ("binary", "not a text"), ("wrong", "a line")):
+        with pytest.raises(StartupError, match=said) as refused:
+            read_keys([f"@{tmp_path / name}"])
+        assert "secret" not in str(refused.value)
+
+
+@pytest.mark.shows("H1.3")
+def test_the_setting_goes_by_both_of_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load({"reasoning_key": ("a", "b")}).reasoning_key == ("a", "b")
+    monkeypatch.setenv("ANTIPHON_REASONING_ENCRYPTION_KEY", "c, d")
+    assert load({}).reasoning_key == ("c", "d")
+    monkeypatch.delenv("ANTIPHON_REASONING_ENCRYPTION_KEY")
+    Path("antiphon.toml").write_text('reasoning_encryption_key = "e"')
+    assert load({}).reasoning_key == ("e",)
+    Path("antiphon.toml").write_text('reasoning_encryption_key = "e"\nreasoning_key = "f"')
+    with pytest.raises(StartupError, match="twice"):
+        load({})
+
+
+def test_keys_do_not_end_up_in_a_log() -> None:
+    assert TEXT not in repr(load({"reasoning_key": (TEXT,)}))

@@ -1,0 +1,34 @@
+"""A store that an earlier version made is brought up to date, and keeps what it has."""
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from antiphon.stores import schema
+from antiphon.stores.schema import migrations
+from antiphon.stores.sqlite import SqliteStore
+from tests.stores.rows import TTL, Clock
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("known", range(1, len(migrations("sqlite"))))
+async def test_a_store_of_any_earlier_version_is_brought_up_to_date(known: int, tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    with apsw.Connection(path) as earlier:
+        earlier.execute(schema.LEDGER)
+        for migration in migrations("sqlite")[:known]:
+            earlier.execute(migration.text)
+            earlier.execute("INSERT INTO migrations VALUES (?, ?)", (migration.number, migration.name))
+        earlier.execute("INSERT INTO conversations VALUES ('t', 'conv_1', 1, 1, NULL, 1, 0, 0, '{}')")
+    earlier.close()
+    store = SqliteStore(path, TTL, Clock())
+    assert (await store.schema()).pending == [migration.name for migration in migrations("sqlite")[known:]]
+    await store.open()
+    try:
+        assert (await store.schema()).pending == []
+        assert await store.conversation("t", "conv_1") is not None
+        assert await store.shared("key", b"value") == b"value"
+    finally:
+        await store.close()
