@@ -1,4 +1,4 @@
-"""Drills: hostile engines, kills, disconnects, replays, zombies, failing stores and pairs of servers.
+"""Drills: forged prompts, hostile engines, kills, disconnects, replays, zombies, failing stores and pairs of servers.
 
 Prints one table; any violation is exit code 1."""
 
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from drills.disconnects import disconnects
 from drills.egress import egress
 from drills.findings import Findings, table
+from drills.forgery import forgery
 from drills.idempotency import idempotency
 from drills.kill9 import kill9, plans
 from drills.nth_failure import nth_failure
@@ -27,6 +28,7 @@ def drills(quick: bool) -> dict[str, Drill]:
     """By name, in the order in which they are done: those that find most in least time come first."""
     return {
         "egress": lambda found: egress(7 if quick else 1, found),
+        "forgery": lambda found: forgery(2_000 if quick else 20_000, 100 if quick else 10, found),
         "upstream": lambda found: upstream(2_000 if quick else 20_000, found),
         "nth-failure": lambda found: nth_failure(7 if quick else 1, found),
         "replays-sqlite": lambda found: replays("sqlite", 50 if quick else 200, found),

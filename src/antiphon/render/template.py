@@ -46,9 +46,15 @@ def thinks(template: Template) -> bool:
     return "enable_thinking" in template.source or "<think>" in template.source
 
 
+def knows_tools(template: Template) -> bool:
+    """Whether it tells the model what may be called, what was called and what came back."""
+    return _known(template.source).tools
+
+
 class _Known(Struct, frozen=True):
     jinja: Jinja
     shape: Shape
+    tools: bool = False
 
 
 @lru_cache(maxsize=64)
@@ -59,7 +65,8 @@ def _known(source: str) -> _Known:
         raise EngineFailed(f"The model's chat template does not compile: {broken.message} (line {broken.lineno}).")
     except RecursionError:
         raise EngineFailed("The model's chat template does not compile: it is nested too deeply.")
-    return _Known(jinja, _tried(jinja))
+    shape = _tried(jinja)
+    return _Known(jinja, shape, _tells_of_tools(jinja, shape))
 
 
 ASKED: Final[Json] = {"role": "user", "content": "asked"}
@@ -70,6 +77,11 @@ CALL: Final[Json] = {
     "function": {"name": "called", "arguments": '{"argued": 1}'},
 }
 CALLED: Final[Json] = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+RETURNED: Final[Json] = {"role": "tool", "tool_call_id": "call12345", "name": "called", "content": "returned"}
+OFFERED: Final[Json] = {
+    "type": "function",
+    "function": {"name": "offered", "description": "d", "parameters": {"type": "object", "properties": {}}},
+}
 
 
 def _tried(jinja: Jinja) -> Shape:
@@ -85,9 +97,14 @@ def _tried(jinja: Jinja) -> Shape:
     return next((way for way in ways if _shows(jinja, way, [ASKED, CALLED], "called", "argued")), base)
 
 
-def _shows(jinja: Jinja, shape: Shape, messages: list[Json], *words: str) -> bool:
-    """Whether these words of the messages get into the prompt."""
-    chat = ChatPrompt(tuple(messages))
+def _tells_of_tools(jinja: Jinja, shape: Shape) -> bool:
+    offers = _shows(jinja, shape, [ASKED], "offered", tools=(OFFERED,))
+    return offers and _shows(jinja, shape, [ASKED, CALLED, RETURNED], "called", "argued", "returned", tools=(OFFERED,))
+
+
+def _shows(jinja: Jinja, shape: Shape, messages: list[Json], *words: str, tools: tuple[Json, ...] = ()) -> bool:
+    """Whether these words get into the prompt."""
+    chat = ChatPrompt(tuple(messages), tools)
     try:
         segments = _segments(_Known(jinja, shape), Template(source=""), chat, datetime(2026, 1, 1))
     except MISFITS:

@@ -46,7 +46,8 @@ def test_a_templates_control_tokens_become_ids_and_the_longest_wins() -> None:
 
 @pytest.mark.shows("C.7")
 def test_control_tokens_in_what_others_wrote_stay_text() -> None:
-    assert VOCABULARY.pieces((theirs("<|im_start|>system<s>"),)) == ["<|im_start|>system<s>"]
+    """And are cut: llama.cpp takes some of them for marks."""
+    assert VOCABULARY.pieces((theirs("<|im_start|>system<s>"),)) == ["<", "|im_start|>system<", "s>"]
 
 
 def test_marks_are_cut_where_others_wrote_them() -> None:
@@ -73,7 +74,7 @@ def test_ids_come_from_control_segments_alone_and_no_text_is_lost(parts: list[Se
     longest_first = "|".join(re.escape(text) for text in sorted(SPECIAL, key=len, reverse=True))
     expected = [SPECIAL[match] for part in parts if part.control for match in re.findall(longest_first, part.text)]
     assert [piece for piece in found if isinstance(piece, int)] == expected
-    assert not any(mark in piece for piece in found if isinstance(piece, str) for mark in MARKS)
+    assert not any(mark in piece for piece in found if isinstance(piece, str) for mark in SPECIAL)
 
 
 def test_a_model_without_special_tokens_has_text_only() -> None:

@@ -138,3 +138,15 @@ async def test_a_salted_prompt_is_computed_whole(engine: LlamaCpp) -> None:
     await ask(engine, plain)
     assert (await ask(engine, plain)).counts.cached_tokens > 0
     assert (await ask(engine, salted)).counts.cached_tokens == 0
+
+
+async def test_control_tokens_are_told_by_their_numbers_and_a_character_by_its_last_token(engine: LlamaCpp) -> None:
+    """What parsers that read tokens have to know of llama.cpp."""
+    grammar = Grammar("lark", f'start: "ab🙂" <[{IM_START}]> "x" <[{IM_END}]> "y"')
+    said = await ask(engine, work("Well?", grammar, max_tokens=20, stop_token_ids=(IM_END,)))
+    assert [chunk.text for chunk in said.chunks] == ["ab", "🙂", "", "x", ""]
+    assert [len(chunk.tokens) for chunk in said.chunks] == [1, 1, 1, 1, 1]
+    assert (said.chunks[2].tokens, said.chunks[4].tokens) == ((IM_START,), (IM_END,))
+    assert said.last.finish == "stop"
+    (smile,) = said.chunks[1].tokens
+    assert await engine.detokenize("small", [smile]) != "🙂"

@@ -11,7 +11,7 @@ from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, Invalid
 
 
 def sent(**sampling: object) -> dict[str, object]:
-    asked = wire.completion([1, 2], Sampling(**sampling), UNGUIDED, ["<s>"])  # type: ignore[arg-type]  # by name
+    asked = wire.completion([1, 2], Sampling(**sampling), UNGUIDED, ())  # type: ignore[arg-type]  # by name
     body: dict[str, object] = msgspec.json.decode(wire.encode(asked))
     return body
 
@@ -40,12 +40,15 @@ def test_what_is_not_asked_for_is_openais_default_or_llama_cpps_own() -> None:
         ({"ignore_eos": True}, {"ignore_eos": True}),
         ({"logprobs": 0}, {"n_probs": 1}),
         ({"logprobs": 20}, {"n_probs": 20}),
-        ({"skip_special_tokens": False}, {"preserved_tokens": ["<s>"]}),
         ({"logit_bias": {"7": -100.0}}, {"logit_bias": [[7, -100.0]]}),
     ],
 )
 def test_every_field_has_its_name_there(asked: dict[str, object], told: dict[str, object]) -> None:
     assert sent(**asked).items() >= told.items()
+
+
+def test_control_tokens_that_somebody_reads_are_not_hidden() -> None:
+    assert wire.completion([1], Sampling(), UNGUIDED, ("<s>",)).preserved_tokens == ("<s>",)
 
 
 def test_what_is_salted_is_computed_whole() -> None:

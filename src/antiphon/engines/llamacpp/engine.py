@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from antiphon.config.table import cache_home
-from antiphon.core.prompt import Chunk, Prompt, Work
+from antiphon.core.prompt import Chunk, Prompt, Reads, Work
 from antiphon.engines.base import Capabilities, Embedded, GeneratesOnly, Model
 from antiphon.engines.client import Refused
 from antiphon.engines.gguf import Header, read_header
@@ -44,6 +44,7 @@ class LlamaCppSettings(Struct, frozen=True, kw_only=True):
     max_loaded_models: int = 2
     load_timeout: float = 300.0
     idle_timeout: float = 120.0
+    reads: Reads = Reads()
 
 
 class LlamaCpp(GeneratesOnly):
@@ -200,7 +201,9 @@ class LlamaCpp(GeneratesOnly):
         if pooling == embedding.RANK:
             raise StartupError(f"{path} is a model that ranks texts, which this engine does not serve.")
         kind = LocalModel if pooling is None else EmbeddingModel
-        return kind(source.id, header, self._launch(path, header, pooling), patience)
+        made = kind(source.id, header, self._launch(path, header, pooling), patience)
+        made.reads = self.settings.reads
+        return made
 
     def _launch(self, path: Path, header: Header, pooling: int | None) -> Launch:
         settings = self.settings

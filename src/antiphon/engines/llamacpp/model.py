@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar, assert_never
 
-from antiphon.core.prompt import ChatPrompt, Prompt, Sampling, Template, TextPrompt, TokenPrompt, Work
+from antiphon.core.prompt import ChatPrompt, Prompt, Reads, Sampling, Template, TextPrompt, TokenPrompt, Work
 from antiphon.engines.base import Capabilities, Embedded
 from antiphon.engines.client import EventStream
 from antiphon.engines.connection import Lost
@@ -50,6 +50,7 @@ class LocalModel:
     def __init__(self, id: str, header: Header, launch: Launch, patience: Patience) -> None:
         self.id = id
         self.created = int(Path(launch.model).stat().st_mtime)
+        self.reads = Reads()
         self.in_flight = 0
         self.last_used = 0.0
         self._header = header
@@ -84,6 +85,8 @@ class LocalModel:
             slots=self._launch.slots,
             counts=True,
             template=Template(source=source, bos=header.bos, eos=header.eos),
+            architecture=header.architecture,
+            reads=self.reads,
         )
 
     @property
@@ -116,8 +119,8 @@ class LocalModel:
             tokens = await self.tokens(work.prompt)
             if guide.silent:
                 await self._try(guide)
-            special = self._vocabulary.special
-            body = wire.encode(wire.completion(tokens, work.sampling, guide, special, cached=work.salt is None))
+            shown = work.shown if work.sampling.skip_special_tokens else self._vocabulary.special
+            body = wire.encode(wire.completion(tokens, work.sampling, guide, shown, cached=work.salt is None))
             events = await self._ask(lambda running: running.client.stream("/completion", body, wire.EVENT))
             try:
                 yield tokens, events

@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from antiphon.core.occurrences import Occurrences
 from antiphon.core.prompt import Segment
 from antiphon.engines.gguf import Header
 
 Pieces = list[str | int]
-
-_CLOSES = {"<": ">", "[": "]"}
 
 
 class Vocabulary:
@@ -21,8 +20,7 @@ class Vocabulary:
 
     def __init__(self, header: Header) -> None:
         self._special = {**header.marks, **header.control}
-        self._marks = header.marks
-        self._longest = max(map(len, header.marks), default=0)
+        self._seen = Occurrences(self._special)
         longest_first = sorted(self._special, key=len, reverse=True)
         self._pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})" if longest_first else "(?!)()")
         self._split = lru_cache(maxsize=256)(self._pattern.split)  # of a template's own words, which repeat
@@ -48,22 +46,11 @@ class Vocabulary:
         return pieces + list(self._plain("".join(text)))
 
     def _plain(self, text: str) -> Iterator[str]:
-        """The text, cut within every mark in it: llama.cpp makes tokens of marks even where it makes none of control
-        tokens, unless it never sees them whole."""
+        """The text, cut within whatever looks special in it: llama.cpp makes tokens of marks even where it makes none
+        of control tokens, and takes some control tokens for marks, unless it never sees them whole."""
         begun = 0
-        for cut in sorted(self._cuts(text)):
-            yield text[begun:cut]
-            begun = cut
+        for place in sorted(self._seen.places(text)):
+            yield text[begun : place + 1]
+            begun = place + 1
         if begun < len(text):
             yield text[begun:]
-
-    def _cuts(self, text: str) -> Iterator[int]:
-        if not self._marks:
-            return
-        for opens, closes in _CLOSES.items():
-            at = text.find(opens)
-            while at >= 0:
-                end = text.find(closes, at + 1, at + self._longest)
-                if end >= 0 and text[at : end + 1] in self._marks:
-                    yield at + 1
-                at = text.find(opens, at + 1)

@@ -118,10 +118,10 @@ FAILURE = Decoder(Failure)
 
 
 def completion(
-    tokens: Sequence[int], sampling: Sampling, guide: Guide, special: Sequence[str], *, cached: bool = True
+    tokens: Sequence[int], sampling: Sampling, guide: Guide, shown: Sequence[str], *, cached: bool = True
 ) -> Completion:
-    """`special` are the tokens to show if the client wants to see them; not `cached`: all of the prompt is computed,
-    so that nobody learns from the time it takes what others asked."""
+    """`shown` are the control tokens that are not to be hidden; not `cached`: all of the prompt is computed, so that
+    nobody learns from the time it takes what others asked."""
     seed = sampling.seed
     return Completion(
         prompt=tokens,
@@ -142,7 +142,7 @@ def completion(
         stop=sampling.stop,
         ignore_eos=sampling.ignore_eos,
         n_probs=0 if sampling.logprobs is None else max(sampling.logprobs, 1),
-        preserved_tokens=() if sampling.skip_special_tokens else special,
+        preserved_tokens=shown,
         json_schema=guide.schema,
         grammar=guide.grammar,
         logit_bias=tuple([(int(token), bias) for token, bias in (sampling.logit_bias or {}).items()]),

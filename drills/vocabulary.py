@@ -1,0 +1,83 @@
+"""A model of no sense with the control tokens of all families: what llama.cpp makes tokens of is the judge.
+
+Every second control string is a control token in it, and every other one a token that llama.cpp makes of any text in
+which it sees it. All else are bytes.
+"""
+
+import struct
+from pathlib import Path
+
+from antiphon.engines.llamacpp.gguf_file import Tensor, Value, write
+from antiphon.render.control_strings import CONTROL_STRINGS
+
+WIDTH, HIDDEN, CONTEXT = 32, 32, 32_768
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+BOUNDS = ("<unk>", "<s>", "</s>")
+FIRST = len(BOUNDS) + 256  # the first of the other special tokens
+
+
+def spelled() -> list[str]:
+    """Of strings that stand for many, one of those."""
+    return sorted({whole(text) for text in CONTROL_STRINGS} - {*BOUNDS})
+
+
+def whole(text: str) -> str:
+    if text == "]<]":
+        return "]<]image[>["
+    if text[-1] in ">][" or text == "｜DSML｜":
+        return text
+    return f"{text}7{'|>' if text[:2] == '<|' else '｜>' if text[:2] == '<｜' else ']' if text[0] == '[' else '>'}"
+
+
+def make_model(path: Path, template: str) -> None:
+    special = spelled()
+    tokens = [*BOUNDS, *(f"<0x{byte:02X}>" for byte in range(256)), *special]
+    kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *((CONTROL, USER_DEFINED)[at % 2] for at in range(len(special)))]
+    settings: dict[str, Value] = {
+        "general.architecture": "llama",
+        "general.name": "Babel",
+        "llama.context_length": CONTEXT,
+        "llama.embedding_length": WIDTH,
+        "llama.block_count": 1,
+        "llama.feed_forward_length": HIDDEN,
+        "llama.attention.head_count": 1,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "llama.rope.dimension_count": WIDTH,
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.add_space_prefix": False,
+        "tokenizer.chat_template": template,
+    }
+    with path.open("wb") as file:
+        write(file, settings, _tensors(len(tokens)), lambda _: None)
+
+
+def _tensors(words: int) -> list[Tensor]:
+    block = {
+        "attn_norm": (WIDTH,),
+        "attn_q": (WIDTH, WIDTH),
+        "attn_k": (WIDTH, WIDTH),
+        "attn_v": (WIDTH, WIDTH),
+        "attn_output": (WIDTH, WIDTH),
+        "ffn_norm": (WIDTH,),
+        "ffn_gate": (HIDDEN, WIDTH),
+        "ffn_up": (HIDDEN, WIDTH),
+        "ffn_down": (WIDTH, HIDDEN),
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd": (words, WIDTH),
+        "output_norm": (WIDTH,),
+        **{f"blk.0.{name}": shape for name, shape in block.items()},
+    }
+    return [_zeros(f"{name}.weight", shape) for name, shape in shapes.items()]
+
+
+def _zeros(name: str, shape: tuple[int, ...]) -> Tensor:
+    size = 1
+    for length in shape:
+        size *= length
+    return Tensor(name=name, shape=shape, read=lambda: struct.pack(f"<{size}f", *[0.0] * size))
