@@ -46,8 +46,8 @@ bench: $(VENV)/.dev ## measure the path, beside a bare server that sends the sam
 bench-peers: $(VENV)/.dev ## measure it beside smg, the Rust gateway, over one fake engine (ARGS="--quick" is sooner done, and noisier)
 	@$(BIN)/python -m bench.peers $(ARGS)
 
-test-engines: $(VENV)/.dev ## the tests that need a real vLLM (VLLM=vllm://HOST:PORT or the folder of one; see `make vllm`)
-	@TEST_VLLM=$(or $(VLLM),build/vllm) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
+test-engines: $(VENV)/.dev ## the tests that need a real vLLM (VLLM=vllm://HOST:PORT or the folder of one; see `make vllm`), and a model for tools (GGUF=FILE)
+	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
 		-m real_engine -rs $(ARGS)
 
 vllm: $(VENV)/.dev ## set up a real vLLM for the CPU in build/vllm, some 3 GB

@@ -12,6 +12,8 @@ import time
 import msgspec
 
 from bench.cases import TARGETS, TOKENS, Case, Effort, Servers, cases, held, started
+from bench.formats import formats
+from bench.harmony import harmony
 from bench.measure import bytes_per_stream, cpu_per_request_ms, cpu_per_token_us, median
 from bench.servers import Server
 from bench.state import State
@@ -33,6 +35,8 @@ def main() -> int:
     with started() as servers:
         rows = _rows(servers, effort)
     rows += full_store(effort)
+    rows += formats(effort.rounds)
+    rows += harmony(effort.rounds)
     sys.stdout.write(f"{table(rows)}\n\n{time.monotonic() - began:.0f} s\n")
     return 1 if given.check and any(row.over for row in rows) else 0
 

@@ -10,6 +10,7 @@ import pytest
 from antiphon import config as settings_package
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
+from antiphon.core.prompt import Reads
 from antiphon.engines.building import build_pool
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.engines.http.base import HttpSettings
@@ -89,6 +90,27 @@ def test_what_a_table_says_of_one_engine_comes_before_what_is_said_of_all() -> N
     assert (third.settings.model, third.settings.slots) == (("y.gguf",), 2)
     assert [member.seat.bound for member in pool.members()] == [3, 1024, 2]
     assert [member.name for member in pool.members()] == ["vllm-2", "vllm", "llamacpp"]
+
+
+def test_how_output_is_read_can_be_said_of_all_engines_and_of_one_alone() -> None:
+    tables = (
+        EngineSpec(url="vllm://a", level="tokens", tool_call_parser="mistral", harmony=True),
+        EngineSpec(url="fake"),
+    )
+    pool = build_engine(Config(engines=tables, reasoning_parser="qwen3", tool_call_parser="hermes"))
+    assert isinstance(pool, Pool)
+    first, second = [member.engine for member in pool.members()]
+    assert isinstance(first, Vllm)
+    assert isinstance(second, FakeEngine)
+    assert first.settings.reads == Reads(thoughts="qwen3", calls="mistral", harmony=True)
+    assert second.settings.reads == Reads(thoughts="qwen3", calls="hermes")
+
+
+@pytest.mark.parametrize("flag", ["tool_call_parser", "reasoning_parser"])
+def test_a_format_that_nobody_knows_is_a_sentence_with_those_that_are_known(flag: str) -> None:
+    said: dict[str, Any] = {flag: "steam"}
+    with pytest.raises(StartupError, match=rf"--{flag.replace('_', '-')} 'steam' is not known; there are auto, none, "):
+        build_app(Config(engine="fake", store="memory", **said), FakeEngine())
 
 
 def test_one_engine_can_be_a_pool_too_so_that_others_may_join() -> None:

@@ -62,12 +62,23 @@ An engine is asked at one of two levels, which `--engine-level` chooses (`level`
 - **tokens**, for vLLM, SGLang and llama.cpp's server: the engine renders the conversation by the model's own template
   (`/tokenize` with messages, or `/apply-template` and `/tokenize`), the ids of the tokens go out, and ids come back with
   the raw text, which Antiphon parses itself. Reasoning between `<think>` and `</think>` is told apart also where the
-  template opens the thought in the prompt. Tools are refused by name at this level. One more request to the engine is
-  made for each answer.
+  template opens the thought in the prompt. Calls are read in the model's own format; where its template knows no tools
+  they are told in words ([more](safety.md#templates-that-know-no-tools)). One more request to the engine is made for each
+  answer.
+
+An engine that renders makes control tokens of whatever looks like one, so at both levels such strings are broken up in
+what clients, tools and files wrote ([more](safety.md#where-the-engine-renders)); OpenAI alone gets them as they are.
 
 Beside chats every engine takes raw prompts, for `/v1/completions`: texts everywhere, ids of tokens by vLLM, SGLang,
 llama.cpp's server and OpenAI. Ollama puts even a raw prompt into the model's template. What looks like a control token
 in a text becomes one, except with llama.cpp's server, which is told which text the template wrote.
+
+An engine streams only for those who listen. Where a client waits for JSON, the engine is asked without `stream` and its
+answer comes in one piece, which costs both servers less. Log probabilities, background responses, `/v1/completions` and
+raw prompts at SGLang and llama.cpp are streamed all the same. An answer in one piece may take as long as a response may
+(`--run-timeout`); from `--first-token-timeout` on it is waited for only while the engine answers when it is asked about
+itself. A proxy between Antiphon and the engine has to be as patient: many give up on an answer that does not begin
+within a minute.
 
 SGLang repeats the whole answer in every event at token level, which grows with the square of its length; started with
 `--incremental-streaming-output` it does not, and Antiphon notices. vLLM tells cached tokens with

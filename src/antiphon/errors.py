@@ -17,7 +17,8 @@
     │   ├── FetchFailed                 fetch_failed             may be, and could not
     │   ├── InvalidImage                invalid_image
     │   ├── InvalidImageUrl             invalid_image_url
-    │   └── InvalidFile                 invalid_file
+    │   ├── InvalidFile                 invalid_file
+    │   └── InvalidEncryptedContent     invalid_encrypted_content
     ├── NotAuthenticated            401 authentication_error
     ├── Forbidden                   403 permission_error
     ├── NotFound                    404 not_found_error
@@ -32,6 +33,8 @@
     ├── Busy                        429 rate_limit_error       (retry_after)
     ├── Unavailable                 503 service_unavailable    (retry_after)
     ├── EngineFailed                500 server_error           an engine died, stalled or talked nonsense
+    ├── InvalidCall                 500 server_error           invalid_tool_call: the model would not call as it must
+    ├── InvalidOutput               500 server_error           invalid_output: nor answer in the form it must
     ├── ServerRestarted             500 server_error           server_restarted: its server died while it ran
     └── Internal                    500 server_error           a defect of ours; says nothing about itself
 
@@ -136,6 +139,12 @@ class InvalidFile(BadRequest):
     code = "invalid_file"
 
 
+class InvalidEncryptedContent(BadRequest):
+    """It claims to be sealed here, and was not; or with another key, or for another tenant."""
+
+    code = "invalid_encrypted_content"
+
+
 class NotAuthenticated(AntiphonError):
     status = 401
     type = "authentication_error"
@@ -212,6 +221,18 @@ class Unavailable(AntiphonError):
 
 class EngineFailed(AntiphonError):
     code = "server_error"
+
+
+class InvalidCall(AntiphonError):
+    """The model was asked often enough to call as it must."""
+
+    code = "invalid_tool_call"
+
+
+class InvalidOutput(AntiphonError):
+    """The same for the form of its answer."""
+
+    code = "invalid_output"
 
 
 class ServerRestarted(AntiphonError):

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from antiphon.agent.patience import Deadlines
 from antiphon.config import Config
+from antiphon.config.reasoning_keys import read_keys
 from antiphon.egress import Egress, Policy
 from antiphon.engines.base import Engine
 from antiphon.engines.building import Progress, build_pool
@@ -30,9 +31,11 @@ from antiphon.service.naming import OutputTokens, naming
 from antiphon.service.past import Past
 from antiphon.service.planner import Planner, Terms
 from antiphon.service.relays import Relays
-from antiphon.service.reloading import Reloading
+from antiphon.service.reloading import Reloading, check_reading
 from antiphon.service.responses import Responses
+from antiphon.service.sealing import Keyring, new_key
 from antiphon.service.sessions import Sessions, SessionSettings
+from antiphon.service.showing import Showing
 from antiphon.service.stored import Stored
 from antiphon.service.tally import Tally
 from antiphon.service.tasks import Tasks
@@ -65,6 +68,7 @@ Announce = Callable[[str, list[str]], None]
 _MEMORY = "memory"
 _MOST_BYTES = 10 * 1024**3
 _MOST_BYTES_IN_MEMORY = 512 * 1024**2
+_REASONING_KEY = "reasoning_key"  # under which the store has it, if the operator gave none
 _LAST_WRITES = 5.0  # seconds for what is still to be written when everything is closed
 
 
@@ -76,6 +80,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     engine: Engine
     models: Models
     past: Past
+    keyring: Keyring
     keeper: Keeper
     sessions: Sessions
     following: Following
@@ -109,6 +114,8 @@ class Lifecycle:
         parts, opened = self.parts, self._opened
         opened.push_async_callback(parts.store.close)
         await parts.store.open()
+        if not parts.keyring:
+            parts.keyring.add(await parts.store.shared(_REASONING_KEY, new_key()))
         opened.push_async_callback(parts.live.close)
         await parts.live.open(parts.sessions.hear)
         opened.push_async_callback(parts.engine.close)
@@ -165,6 +172,7 @@ def build_app(
     egress: Egress | None = None,
 ) -> App:
     """A store, a live log or a way out that is given is used as it is."""
+    check_reading(config)
     metrics = Metrics(version("antiphon"))
     store = store or build_store(config)
     egress = egress or Egress(Policy(config.allow_egress))
@@ -190,7 +198,8 @@ def _build_parts(
     models = Models([engine], naming=naming(config), queue=config.queue)
     past, tally = Past(store), Tally(metrics)
     attachments = Attachments(egress, config.limits, config.egress_timeout)
-    planner = Planner(models, past, _terms(config), attachments)
+    keyring = Keyring(read_keys(config.reasoning_key))
+    planner = Planner(models, past, _terms(config), attachments, keyring)
     keeper = Keeper(store, live, _keeping(config, store), past.remember)
     sessions = Sessions(store, live, _session_settings(config), tally.ended)
     following = Following(store, live, sessions)
@@ -204,6 +213,7 @@ def _build_parts(
         engine=engine,
         models=models,
         past=past,
+        keyring=keyring,
         keeper=keeper,
         sessions=sessions,
         following=following,
@@ -221,8 +231,8 @@ def _build_parts(
 
 def _api(config: Config, parts: Parts) -> list[Route]:
     keeps, delivery = not config.disable_store, Delivery(config.ping_interval)
-    stored = Stored(parts.store, parts.deleted, keeps)
-    conversations = Conversations(parts.store, parts.past, config.limits, keeps)
+    stored = Stored(parts.store, parts.deleted, Showing(parts.keyring), keeps)
+    conversations = Conversations(parts.store, parts.past, config.limits, parts.keyring, keeps)
     shown = next((model.id for model in parts.models.models()), "MODEL")
     return [
         ResponsesEndpoint(parts.responses, config.limits, delivery).route(shown),
@@ -244,6 +254,7 @@ def _terms(config: Config) -> Terms:
         room=OutputTokens(default=config.default_output_tokens, most=config.max_output_tokens),
         deadlines=Deadlines(first=config.first_token_timeout, idle=config.idle_timeout, total=config.run_timeout),
         stores=not config.disable_store,
+        insists=config.insist,
     )
 
 

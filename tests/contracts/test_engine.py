@@ -31,6 +31,8 @@ from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.llamacpp.model_files import default_model
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import EngineFailed, UnsupportedParameter
+from antiphon.render.gpt_oss import Scene
+from antiphon.render.harmony import render_harmony
 from antiphon.render.template import render_text
 from antiphon.wiring import build_engine
 from tests.engines.http.stub import DIALECTS, standing_in
@@ -44,6 +46,7 @@ WAYS = {
     "fake-chat": Config(engine="fake", fake_level="chat"),
     "fake-text": Config(engine="fake", fake_level="text"),
     "fake-tokens": Config(engine="fake", fake_level="tokens"),
+    "fake-harmony": Config(engine="fake", fake_level="harmony"),
     "llamacpp": Config(engine="llamacpp", context=1024, slots=SLOTS),
     **{name: Config(engine=name) for name in DIALECTS},  # each over a stand-in for its server
     **{f"{name}, by tokens": Config(engine=name, engine_level="tokens") for name in BY_TOKENS},
@@ -115,8 +118,10 @@ async def prompt(engine: Engine, *texts: str) -> Prompt:
     roles = ("user", "assistant")
     messages = ({"role": roles[number % 2], "content": text} for number, text in enumerate(texts))
     chat = ChatPrompt(tuple(messages))
-    template = (await engine.capabilities(engine.models()[0].id)).template
-    return chat if template is None else render_text(template, chat, datetime(2026, 1, 1))
+    able = await engine.capabilities(engine.models()[0].id)
+    if able.architecture == "gpt_oss":
+        return render_harmony(chat, Scene(today="2026-01-01", opening="final"))
+    return chat if able.template is None else render_text(able.template, chat, datetime(2026, 1, 1))
 
 
 async def work(engine: Engine, *texts: str, constraint: JsonObject | JsonSchema | None = None, **sampling: Any) -> Work:
@@ -263,8 +268,7 @@ async def test_more_work_than_slots_is_all_done(engine: Engine) -> None:
 @pytest.mark.parametrize("included", [False, True])
 @pytest.mark.shows("A3.9")
 async def test_a_stop_string_ends_the_answer_and_is_left_out_unless_wanted(engine: Engine, included: bool) -> None:
-    if included:
-        await must_honour(engine, "include_stop_str_in_output")
+    await must_honour(engine, "include_stop_str_in_output" if included else "stop")
     free = (await ask(engine, "Hello, how are you?", max_tokens=12, temperature=0.0)).text
     stop = free[5:7]
     wishes = {"max_tokens": 12, "temperature": 0.0, "include_stop_str_in_output": included}

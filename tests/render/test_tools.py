@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.prompt import Json
 from antiphon.errors import BadRequest, InvalidValue, UnsupportedParameter
+from antiphon.protocol.grammars import knows_lark
 from antiphon.render.tools import Offer
 from tests.render.asked import function_call, messages, rendered, user
 
@@ -140,16 +141,27 @@ def test_a_tool_that_only_programs_may_call_is_not_offered() -> None:
     [
         ({"type": "function", "name": "f", "defer_loading": True}, "tools.defer_loading"),
         ({"type": "function", "name": "f", "async": True}, "tools.async"),
-        (
-            {"type": "custom", "name": "c", "format": {"type": "grammar", "syntax": "regex", "definition": "a+"}},
-            "tools.format",
-        ),
     ],
 )
 def test_wishes_about_a_tool_that_nobody_fulfils_are_named(declared: Json, named: str) -> None:
     made = rendered(tools=[declared])
     assert made.offered.ignored == (named,)
     assert list(made.offered.offers) == [declared["name"]]
+
+
+@pytest.mark.shows("D.14")
+@pytest.mark.parametrize(("syntax", "held"), [("regex", True), ("lark", knows_lark())])
+def test_a_grammar_that_nobody_can_hold_a_call_to_is_named(syntax: str, held: bool) -> None:
+    form = {"type": "grammar", "syntax": syntax, "definition": "start: /a+/" if syntax == "lark" else "a+"}
+    made = rendered(tools=[{"type": "custom", "name": "c", "format": form}])
+    assert made.offered.ignored == (() if held else ("tools.format",))
+    assert made.offered.offers["c"].grammar is not None
+
+
+def test_a_regular_expression_is_about_all_of_the_input() -> None:
+    form = {"type": "grammar", "syntax": "regex", "definition": "a|b"}
+    (tool,) = rendered(tools=[{"type": "custom", "name": "c", "format": form}]).prompt.tools
+    assert tool["function"]["parameters"]["properties"]["input"]["pattern"] == "^(?:a|b)$"
 
 
 def chosen(choice: Any, *tools: Json) -> tuple[Any, list[str]]:

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
-from antiphon.core.prompt import ChatPrompt, Counts, TextPrompt
+from antiphon.core.prompt import ChatPrompt, Counts, Reads, TextPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, ContextTooLong, MissingParameter, ModelNotFound, Unavailable, UnsupportedParameter
@@ -282,8 +282,8 @@ async def test_who_wants_special_tokens_gets_the_raw_text_in_one_message() -> No
 
 
 @pytest.mark.shows("C.22")
-async def test_tools_are_refused_where_the_engine_cannot_call_them() -> None:
-    engine = FakeEngine(FakeSettings(level="text"))
+async def test_tools_are_refused_where_nobody_looks_for_calls() -> None:
+    engine = FakeEngine(FakeSettings(level="text", reads=Reads(calls="none")))
     with pytest.raises(UnsupportedParameter) as refused:
         await accepted(service(engine), tools=[{"type": "function", "name": "f", "parameters": {}}])
     assert refused.value.param == "tools"

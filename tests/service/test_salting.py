@@ -66,7 +66,7 @@ class Recording:
         while True:
             path, _, body = (await request(reader)).partition(b" ")
             asked = json.loads(body or b"{}")
-            if asked.get("stream"):
+            if "stream" in asked:
                 self.seen.append(asked)
                 writer.write(SAYS)
             elif path.endswith(b"/models"):

@@ -1,10 +1,18 @@
 """What the server says that its models can do."""
 
+from typing import Any
+
 import pytest
 
+from antiphon.config import Config
+from antiphon.engines.base import Capabilities
+from antiphon.engines.pool import Pool
+from antiphon.errors import EngineFailed
+from antiphon.wiring import build_app
 from tests.asgi import call
 from tests.engines.http.asking import server
 from tests.engines.http.stub import standing_in
+from tests.engines.pool.members import Part, seats
 
 pytestmark = pytest.mark.anyio
 
@@ -27,6 +35,43 @@ async def test_every_kind_of_engine_can_be_asked() -> None:
         assert {"generate", "embed"} <= {*shown["does"]}
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, None),
+        ({"reasoning_parser": "qwen3"}, {"thoughts": "qwen3", "calls": None, "harmony": False}),
+        ({"fake_level": "text"}, {"thoughts": "think", "calls": "hermes", "harmony": False}),
+        (
+            {"fake_level": "text", "tool_call_parser": "mistral", "reasoning_parser": "none"},
+            {"thoughts": None, "calls": "mistral", "harmony": False},
+        ),
+        ({"fake_level": "harmony"}, {"thoughts": None, "calls": None, "harmony": True}),
+    ],
+)
+async def test_how_raw_output_is_read_is_shown(settings: dict[str, Any], expected: dict[str, Any] | None) -> None:
+    async with server("fake", **settings) as app:
+        (shown,) = (await call(app, "GET", "/v1/capabilities")).json()["data"]
+        assert shown["reading"] == expected
+        assert "tools" in shown["honours"]
+
+
 async def test_an_engine_that_was_never_there_has_nothing_to_show() -> None:
     async with server("vllm://127.0.0.1:9") as app:
         assert (await call(app, "GET", "/v1/capabilities")).json() == {"object": "list", "data": []}
+
+
+class Broken(Part):
+    async def capabilities(self, model: str) -> Capabilities:
+        raise EngineFailed("The model's file is damaged.")
+
+
+async def test_an_engine_that_fails_when_it_is_asked_is_named_beside_the_others() -> None:
+    pool = Pool(seats(Part("a", "m"), Broken("b", "m", "n")))
+    app = build_app(Config(engine="fake", store="memory"), pool)
+    await app.lifecycle.open()
+    try:
+        told = await call(app, "GET", "/v1/capabilities")
+    finally:
+        await app.lifecycle.close()
+    assert (told.status, [one["model"] for one in told.json()["data"]]) == (200, ["m"])
+    assert told.json()["failing"] == [{"model": "n", "engine": "fake", "error": "The model's file is damaged."}]

@@ -12,18 +12,22 @@ first that fails ends them all. `interrupt` ends an exchange at once; its driver
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from time import time
 from typing import Literal, get_args
 
 from msgspec import Struct
 
 from antiphon.agent.hearing import Hearing, tried
+from antiphon.agent.insist import Insisting, Outcome, insisting
 from antiphon.agent.plan import Plan
-from antiphon.agent.thoughts import as_summary
+from antiphon.agent.rules import Reason
 from antiphon.core.deltas import CallDone, Delta
 from antiphon.core.dialect import Dialect, Told
 from antiphon.core.prompt import Chunk, Counts, Finish
+from antiphon.core.usage import counted, sum_of
 from antiphon.errors import AntiphonError, EngineFailed
+from antiphon.parsers.base import Enough
 
 Tell = Callable[[Told], Awaitable[None] | None]
 Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -73,6 +77,10 @@ class Exchange:
             output_tokens=sum([answer.counts.output_tokens for answer in self._answers]),
             reasoning_tokens=sum([answer.counts.reasoning_tokens for answer in self._answers]),
         )
+
+    @property
+    def insisted(self) -> Sequence[tuple[Reason, Outcome]]:
+        return [one for answer in self._answers for one in answer.insisted]
 
     async def begin(self) -> None:
         """Raises what went wrong before there was anything to tell."""
@@ -127,12 +135,7 @@ class Exchange:
         if self._choir is not None:
             await self._choir.go_on(tell)
             return
-        answer = self._answers[0]
-        with answer.hearing:
-            await answer.hearing.listen(answer.feed, tell)
-        answer.hearing.leave()
-        if (rest := answer.end()) and (telling := tell(rest)) is not None:
-            await telling
+        await self._answers[0].go_on(tell)
 
     def _outcome(self) -> Status:
         if self.error is not None:
@@ -153,14 +156,27 @@ class Answer:
     def __init__(self, plan: Plan, dialect: Dialect, choice: int) -> None:
         self.plan = plan
         self.hearing = Hearing(plan)
+        self._insisting = insisting(plan)
+        self._plan = plan  # of this try
+        self._before: list[Counts] = []  # of the tries before this one
         self.finish: Finish | None = None
-        self.counts = Counts()
+        self._counts = Counts()
         self._parse = plan.parser.feed
         self._name = plan.declared.name
         self._say = dialect.feed
         self._dialect = dialect
         self._notes_tokens = plan.work.sampling.return_token_ids
         self._choice = choice
+
+    @property
+    def counts(self) -> Counts:
+        """Of all tries together."""
+        return sum_of([*self._before, self._counts]) if self._before else self._counts
+
+    @property
+    def insisted(self) -> Sequence[tuple[Reason, Outcome]]:
+        """What was wrong with what the model said, and what came of it."""
+        return () if self._insisting is None else self._insisting.outcomes
 
     async def first(self) -> Told:
         with self.hearing:
@@ -171,36 +187,91 @@ class Answer:
         """All of it, in a task of its own."""
         with self.hearing:
             await self.hearing.ready()
-            await self.hearing.listen(self.feed, tell)
-        self.hearing.leave()
-        if (rest := self.end()) and (telling := tell(rest)) is not None:
+        await self.go_on(tell)
+
+    async def go_on(self, tell: Tell) -> None:
+        """To the end, from wherever it is; in several tries if it has to be."""
+        again = True
+        while again:
+            with self.hearing:
+                await self.hearing.listen(self.feed, tell)
+            if self._insisting is None:
+                again = False
+                self.hearing.leave()
+            if (rest := self._rest()) and (telling := tell(rest)) is not None:
+                await telling
+            if self._insisting is not None:
+                again = await self._judged(self._insisting, tell)
+        if (last := self._end()) and (telling := tell(last)) is not None:
             await telling
 
     def feed(self, chunks: list[Chunk]) -> Told:
         deltas: list[Delta] = []
-        for chunk in chunks:
-            deltas += self._parse(chunk)
-            if chunk.finish is not None:
-                self.finish = chunk.finish
-            if chunk.counts is not None:
-                self.counts = chunk.counts
-            if chunk.extras is not None or (self._notes_tokens and chunk.tokens):
-                self._dialect.note(chunk, self._choice)
+        try:
+            for chunk in chunks:
+                deltas += self._parse(chunk)
+                if chunk.finish is not None:
+                    self.finish = chunk.finish
+                if chunk.counts is not None:
+                    self._counts = chunk.counts
+                if chunk.extras is not None or (self._notes_tokens and chunk.tokens):
+                    self._dialect.note(chunk, self._choice)
+        except Enough as enough:
+            self._stop(enough.last)
+            if not deltas:
+                raise
         return self._told(deltas) if deltas else []
 
-    def end(self) -> Told:
-        """What the parser had held back, and the end. A call that was cut stays open."""
-        held = [*self.plan.parser.finish()]
+    def _stop(self, last: Chunk) -> None:
+        """It has ended, whatever the model says: this is its end, and the engine's is none any more."""
+        if self.finish is None:
+            self._dialect.note(last, self._choice)
+        self.finish, self._counts = last.finish, last.counts or self._counts
+
+    async def _judged(self, insisting: Insisting, tell: Tell) -> bool:
+        """Whether there is another try."""
+        await insisting.judge(self.finish in _CUT)
+        if (held := insisting.sieve.release()) and (telling := tell(self._say(held, self._choice))) is not None:
+            await telling
+        if (plan := await insisting.next(self._plan)) is None:
+            self.hearing.leave()
+            return False
+        self._before.append(self._counts)
+        self._turn_to(plan)
+        return True
+
+    def _turn_to(self, plan: Plan) -> None:
+        self._plan = plan
+        self._parse, self._name = plan.parser.feed, plan.declared.name
+        self.finish, self._counts = None, Counts()
+        self.hearing.turn_to(plan)
+
+    def _rest(self) -> Told:
+        """What the parser had held back. A call that was cut stays open."""
+        held = [*self._plan.parser.finish()]
+        self._counts = counted(self._counts, self._plan.parser.reasoning_tokens)
         if self.finish in _CUT:
             held = [delta for delta in held if type(delta) is not CallDone]
-        told = self._told(held) if held else []
+        told: Told = []
+        with suppress(Enough):
+            told = self._told(held) if held else []
         if self.finish is None or self.finish not in _KNOWN:
             raise EngineFailed("The engine stopped in the middle of its answer.")
-        return told + self._dialect.end(self.finish, self.counts, self._choice)
+        return told
+
+    def _end(self) -> Told:
+        assert self.finish is not None
+        return self._dialect.end(self.finish, self.counts, self._choice)
 
     def _told(self, deltas: list[Delta]) -> Told:
-        named = self._name(deltas)
-        return self._say(as_summary(named) if self.plan.summarises else named, self._choice)
+        if self._insisting is None:
+            return self._say(self._name(deltas), self._choice)
+        try:
+            told = self._insisting.sieve.feed(self._name(deltas))
+        except Enough as enough:
+            self._stop(enough.last)
+            raise
+        return self._say(told, self._choice) if told else []
 
 
 class _Choir:

@@ -21,6 +21,7 @@ from antiphon.agent.plan import Plan
 from antiphon.core.prompt import Chunk
 from antiphon.engines.base import Flow
 from antiphon.errors import AntiphonError, Internal
+from antiphon.parsers.base import Enough
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ class Hearing:
         self._patience = Patience(plan.deadlines)
         self._source: AsyncGenerator[list[Chunk], None] | None = None
         self._waits = 1  # the number of the next wait
+        self._answered = False  # in one piece
         self.first_at: float | None = None
 
     @property
@@ -43,6 +45,10 @@ class Hearing:
     def interrupt(self, error: AntiphonError) -> None:
         """End it at once, for this reason."""
         self._patience.end(error)
+
+    def turn_to(self, plan: Plan) -> None:
+        """Another try at the same: what is left of the time for all of it is left for this."""
+        self._plan, self._source = plan, None
 
     def __enter__(self) -> None:
         self._patience.start()
@@ -67,6 +73,8 @@ class Hearing:
 
     async def first(self, feed: Callable[[list[Chunk]], list[T]]) -> list[T]:
         """What there is to tell first; nothing if the engine ends without a word. `listen` goes on from there."""
+        if self._plan.work.whole:
+            return feed(await self._whole())
         source, patience = self._begun(), self._patience
         try:
             patience.waits = self._waits
@@ -77,6 +85,8 @@ class Hearing:
                     self._heard()
                     return told
                 patience.waits = self._waits
+        except Enough:
+            pass  # `listen` hears it again, and ends there
         finally:
             patience.waits = 0
         return []
@@ -85,6 +95,10 @@ class Hearing:
         self, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
     ) -> None:
         """The token path. Telling is awaited if it has to be, so a slow reader slows the engine down."""
+        if self._plan.work.whole:
+            if (told := feed(await self._whole())) and (telling := tell(told)) is not None:
+                await telling
+            return
         source, patience, waits = self._begun(), self._patience, self._waits
         try:
             patience.waits = waits
@@ -100,9 +114,24 @@ class Hearing:
                 if patience.over is not None:
                     raise patience.over
                 patience.waits = waits = waits + 1
+        except Enough:
+            pass  # to close the source is to tell the engine
         finally:
             patience.waits = 0
             await source.aclose()
+
+    async def _whole(self) -> list[Chunk]:
+        """An answer in one piece, once. Nobody knows when such a one began: only the time for all of it counts."""
+        patience = self._patience
+        if patience.over is not None:
+            raise patience.over
+        if self._answered:
+            return []
+        self._answered, patience.waits = True, 1
+        try:
+            return await self._plan.engine.answer(self._plan.work)
+        finally:
+            patience.waits = 0
 
     async def _pour(
         self, flow: Flow, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]

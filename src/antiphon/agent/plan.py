@@ -5,7 +5,10 @@ from msgspec import Struct
 from antiphon.admission import Ticket
 from antiphon.agent.declared import Declared
 from antiphon.agent.patience import Deadlines
+from antiphon.agent.rules import Insistence
+from antiphon.agent.thoughts import Thoughts
 from antiphon.core.prompt import Work
+from antiphon.core.sealed import Seal
 from antiphon.engines.base import Engine
 from antiphon.parsers.base import Parser
 
@@ -18,5 +21,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     parser: Parser
     declared: Declared
     summarises: bool = False  # reasoning goes out as a summary
+    seal: Seal | None = None  # reasoning goes out sealed too
+    insists: Insistence | None = None  # on what; None: whatever the model says is told
     ticket: Ticket | None = None
     deadlines: Deadlines = Deadlines()
+
+    def thoughts(self) -> Thoughts | None:
+        """What has to be done about reasoning; None if it goes out as it is."""
+        return Thoughts(self.summarises, self.seal) if self.summarises or self.seal is not None else None

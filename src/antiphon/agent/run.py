@@ -5,11 +5,13 @@ so a slow reader slows the engine down. A driver that goes away is cancelled, an
 response is kept, its end is told only when that is done.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import time
 
 from antiphon.agent.hearing import Hearing, tried
+from antiphon.agent.insist import Insisting, Outcome, insisting
 from antiphon.agent.plan import Plan
+from antiphon.agent.rules import Reason
 from antiphon.agent.turn import Turn
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.fold import Ending
@@ -42,6 +44,7 @@ class Run:
         self._ending = _ENDINGS["stop"]
         self._turns: list[Counts] = []
         self._hearing = Hearing(plan)
+        self._insisting = insisting(plan)
         self.error: AntiphonError | None = None
         self.started_at = time()
         self.ended_at: float | None = None
@@ -63,6 +66,11 @@ class Run:
     @property
     def first_at(self) -> float | None:
         return self._hearing.first_at
+
+    @property
+    def insisted(self) -> Sequence[tuple[Reason, Outcome]]:
+        """What was wrong with what the model said, and what came of it."""
+        return () if self._insisting is None else self._insisting.outcomes
 
     async def drive(self, tell: Tell) -> None:
         """Tell every event, in lists: what came together is told together."""
@@ -101,13 +109,21 @@ class Run:
     async def _turn(self, tell: Tell) -> None:
         if (telling := tell(self._emitter.created())) is not None:
             await telling
-        plan, hearing = self._plan, self._hearing
-        turn = Turn(plan.parser, plan.declared, self._emitter, plan.summarises)
+        plan: Plan | None = self._plan
+        while plan is not None:
+            plan = await self._try(plan, tell)
+
+    async def _try(self, plan: Plan, tell: Tell) -> Plan | None:
+        """One call of the model; the plan of another, if one is needed."""
+        hearing, insisting = self._hearing, self._insisting
+        sieve = None if insisting is None else insisting.sieve
+        turn = Turn(plan.parser, plan.declared, self._emitter, plan.thoughts(), sieve)
         try:
             with hearing:
-                await hearing.ready()
-                if (telling := tell(self._emitter.in_progress())) is not None:
-                    await telling
+                if plan is self._plan:
+                    await hearing.ready()
+                    if (telling := tell(self._emitter.in_progress())) is not None:
+                        await telling
                 await hearing.listen(turn.feed, tell)
             if (rest := turn.end()) and (telling := tell(rest)) is not None:
                 await telling
@@ -116,6 +132,15 @@ class Run:
         if turn.finish not in _ENDINGS:  # none at all, or a word that nobody knows
             raise EngineFailed("The engine stopped in the middle of its answer.")
         self._ending = _ENDINGS[turn.finish]
+        return None if insisting is None else await self._judged(insisting, turn, plan, tell)
+
+    async def _judged(self, insisting: Insisting, turn: Turn, plan: Plan, tell: Tell) -> Plan | None:
+        await insisting.judge(turn.cut)
+        if (rest := turn.release()) and (telling := tell(rest)) is not None:
+            await telling
+        if (again := await insisting.next(plan)) is not None:
+            self._hearing.turn_to(again)
+        return again
 
     def _end(self, ending: Ending) -> list[Event]:
         self.ended_at = time()

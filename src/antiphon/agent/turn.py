@@ -4,48 +4,93 @@ A Turn is fed what the engine yields and gives events; it awaits nothing itself.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from antiphon.agent.declared import Declared
-from antiphon.agent.thoughts import as_summary
+from antiphon.agent.sieve import Sieve
+from antiphon.agent.thoughts import Thoughts
 from antiphon.core.deltas import CallDone, Delta, Text
 from antiphon.core.emitter import Emitter
 from antiphon.core.prompt import Chunk, Counts, Finish
-from antiphon.parsers.base import Parser
+from antiphon.core.usage import counted
+from antiphon.parsers.base import Enough, Parser
 from antiphon.protocol.events import Event
 
 
 class Turn:
-    def __init__(self, parser: Parser, declared: Declared, emitter: Emitter, summarises: bool = False) -> None:
+    def __init__(
+        self,
+        parser: Parser,
+        declared: Declared,
+        emitter: Emitter,
+        thoughts: Thoughts | None = None,
+        sieve: Sieve | None = None,
+    ) -> None:
+        """`thoughts`: None if they go out as they are; `sieve`: None if all that is said is told."""
         self._parser = parser
         self._parse = parser.feed
         self._declared = declared
         self._emitter = emitter
-        self._summarises = summarises
+        self._thoughts = thoughts
+        self._sieve = sieve
         self.finish: Finish | None = None
         self.counts = Counts()
 
     def feed(self, chunks: list[Chunk]) -> list[Event]:
         deltas: list[Delta] = []
-        for chunk in chunks:
-            deltas += self._parse(chunk)
-            if chunk.finish is not None:
-                self.finish = chunk.finish
-            if chunk.counts is not None:
-                self.counts = chunk.counts
+        try:
+            for chunk in chunks:
+                deltas += self._parse(chunk)
+                if chunk.finish is not None:
+                    self.finish = chunk.finish
+                if chunk.counts is not None:
+                    self.counts = chunk.counts
+        except Enough as enough:
+            self.finish, self.counts = enough.last.finish, enough.last.counts or self.counts
+            if not deltas:
+                raise
         for delta in deltas:
             if type(delta) is not Text:
                 return self._emit(deltas)
+        if self._thoughts is not None and self._thoughts.open:
+            return self._emit(deltas)
+        if self._sieve is not None and not self._sieve.passes(deltas):  # type: ignore[arg-type]  # all are Text
+            return self._emit(deltas)
         return self._emitter.say(deltas) if deltas else []  # type: ignore[arg-type]  # all are Text
 
     def end(self) -> list[Event]:
         """What the parser had held back. A call that was cut is left open, and so becomes an incomplete item."""
+        rest: list[Delta] = []
         held = self._parser.finish()
-        if not held:
-            return []
-        cut = self.finish in ("length", "content_filter")
-        return self._emit([delta for delta in held if not (cut and isinstance(delta, CallDone))])
+        self.counts = counted(self.counts, self._parser.reasoning_tokens)
+        with suppress(Enough):
+            rest += self._ready([delta for delta in held if not (self.cut and isinstance(delta, CallDone))])
+        if self._thoughts is not None and self._sieve is None:
+            rest += self._thoughts.finish()
+        return self._emitter.feed(rest) if rest else []
+
+    def release(self) -> list[Event]:
+        """What the sieve had held back, once it is judged."""
+        rest: list[Delta] = [] if self._sieve is None else self._sieve.release()
+        if self._thoughts is not None:
+            rest = self._thoughts.feed(rest) + self._thoughts.finish()
+        return self._emitter.feed(rest) if rest else []
+
+    @property
+    def cut(self) -> bool:
+        """It had more to say."""
+        return self.finish in ("length", "content_filter")
 
     def _emit(self, deltas: Iterable[Delta]) -> list[Event]:
-        if self._summarises:
-            deltas = as_summary(deltas)
-        return self._emitter.feed(self._declared.name(deltas))
+        try:
+            ready = self._ready(deltas)
+        except Enough as enough:  # the sieve has
+            self.finish = enough.last.finish
+            raise
+        return self._emitter.feed(ready) if ready else []
+
+    def _ready(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
+        named = self._declared.name(deltas)
+        if self._sieve is not None:
+            named = self._sieve.feed(named)
+        return named if self._thoughts is None else self._thoughts.feed(named)

@@ -37,6 +37,13 @@ class EngineSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slots: Annotated[
         Count | None, Meta(description="Requests that it works on at once; else that of `--engine-slots`.")
     ] = None
+    tool_call_parser: Annotated[
+        Name | None, Meta(description="How its model writes tool calls; else that of `--tool-call-parser`.")
+    ] = None
+    reasoning_parser: Annotated[
+        Name | None, Meta(description="How its model writes its thoughts; else that of `--reasoning-parser`.")
+    ] = None
+    harmony: Annotated[bool, Meta(description="Its model speaks Harmony, as gpt-oss does.")] = False
     drain: Annotated[bool, Meta(description="Give it no new work, and let what runs end.")] = False
 
     @property

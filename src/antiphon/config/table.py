@@ -24,6 +24,7 @@ class Note(Struct, frozen=True):
     group: str
     text: str
     default: str | None = None  # where the default's value says too little
+    also: tuple[str, ...] = ()  # other names that it goes by
 
 
 class Group(Struct, frozen=True):
@@ -31,8 +32,8 @@ class Group(Struct, frozen=True):
 
     title: str
 
-    def __call__(self, text: str, default: str | None = None) -> Note:
-        return Note(self.title, text, default)
+    def __call__(self, text: str, default: str | None = None, *also: str) -> Note:
+        return Note(self.title, text, default, also)
 
 
 SERVER = Group("Server")
@@ -51,7 +52,7 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(gt=0)]
 Interval = Annotated[float, Meta(ge=0)]
 Rate = Annotated[float, Meta(gt=0)]
-Level = Literal["chat", "text", "tokens"]
+Level = Literal["chat", "text", "tokens", "harmony"]
 Severity = Literal["debug", "info", "warning", "error"]
 
 
@@ -139,9 +140,34 @@ class Config(Struct, frozen=True, kw_only=True):
             " come back unparsed."
         ),
     ] = "chat"
+    allow_control_strings: Annotated[
+        bool,
+        MODEL(
+            "Give an engine's server what clients, tools and files wrote as it is, though it makes control tokens of"
+            " whatever looks like one. Else such strings are broken up (see safety)."
+        ),
+    ] = False
     engine_ca: Annotated[
         Path | None, MODEL("File of certificates to trust in the engine's server.", "the system's")
     ] = None
+    tool_call_parser: Annotated[
+        Name,
+        MODEL(
+            "How the model writes tool calls (hermes, mistral, qwen3_coder, …; see tool-calls), where its output"
+            " comes unparsed; none: they are not looked for. An engine that parses is read so too, if it is named.",
+            "auto: by the model's chat template and name",
+        ),
+    ] = "auto"
+    reasoning_parser: Annotated[
+        Name,
+        MODEL(
+            "How the model writes its thoughts (qwen3, deepseek_r1, mistral, …; see reasoning-formats), likewise.",
+            "auto: by the model's chat template and name",
+        ),
+    ] = "auto"
+    harmony: Annotated[
+        bool, MODEL("The model speaks Harmony, as gpt-oss does, though neither its name nor its file says so.")
+    ] = False
     served_model_name: Annotated[
         tuple[Name, ...], MODEL("Name of the first model in the API; further ones are aliases.", "from the model")
     ] = ()
@@ -149,6 +175,15 @@ class Config(Struct, frozen=True, kw_only=True):
         tuple[Pair, ...], MODEL("NAME=MODEL: another name for a model; in TOML also a table `[aliases]`.", "none")
     ] = ()
     accept_any_model: Annotated[bool, MODEL("Answer for unknown model names with the first model.")] = False
+    reasoning_key: Annotated[
+        tuple[Name, ...],
+        MODEL(
+            "Key that seals the reasoning which clients carry (reasoning.encrypted_content): 32 bytes in base64, or"
+            " @FILE. The first one seals, each of them opens.",
+            "one that is made and kept in the store",
+            "reasoning_encryption_key",
+        ),
+    ] = ()
     default_output_tokens: Annotated[
         Count | None,
         MODEL("Tokens of an answer whose request names no max_output_tokens.", "what the context has room for"),
@@ -157,6 +192,10 @@ class Config(Struct, frozen=True, kw_only=True):
         Count | None,
         MODEL("Tokens of any answer; a larger max_output_tokens is lowered to it.", "what the context has room for"),
     ] = None
+    insist: Annotated[
+        Amount,
+        MODEL("How often a model is asked again that did not call as it must, or answer in the form it must."),
+    ] = 2
     cache_dir: Annotated[Path, MODEL("Folder for fetched models.", "$XDG_CACHE_HOME/antiphon")] = field(
         default_factory=cache_home
     )

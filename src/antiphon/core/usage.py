@@ -3,8 +3,26 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from antiphon.core.prompt import Counts
 from antiphon.protocol.response import InputTokensDetails, OutputTokensDetails, Usage
+
+
+def counted(counts: Counts, reasoning_tokens: int) -> Counts:
+    """With the tokens of reasoning, where somebody else than the engine counted them."""
+    if not reasoning_tokens:
+        return counts
+    return replace(counts, reasoning_tokens=min(reasoning_tokens, counts.output_tokens))
+
+
+def sum_of(turns: Sequence[Counts]) -> Counts:
+    return Counts(
+        input_tokens=sum([turn.input_tokens for turn in turns]),
+        cached_tokens=sum([turn.cached_tokens for turn in turns]),
+        output_tokens=sum([turn.output_tokens for turn in turns]),
+        reasoning_tokens=sum([turn.reasoning_tokens for turn in turns]),
+    )
 
 
 def usage(turns: Sequence[Counts]) -> Usage:

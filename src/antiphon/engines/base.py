@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Protocol
 
 from msgspec import Struct
 
-from antiphon.core.prompt import Chunk, Prompt, Template, Work
+from antiphon.core.prompt import Chunk, Prompt, Reads, Template, Work
 from antiphon.errors import UnsupportedParameter
 
 Level = Literal["chat", "text", "tokens"]
@@ -37,7 +37,13 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     slots: int | None = None  # generations at once; None: not bounded by us
     lane: str | None = None  # models of one lane share those slots; None: each has its own
     counts: bool = False  # `count` works
+    wholes: bool = False  # `answer` works
     template: Template | None = None  # for engines that we render for
+    wording: str = ""  # the source of the template of an engine that renders itself, where it tells
+    knows_tools: bool = True  # the template of an engine that renders itself tells the model of tools
+    gullible: bool = False  # it renders chats itself, and takes whatever looks like a control token for one
+    architecture: str | None = None  # of the model, as its file or its engine names it ("qwen2", "gpt-oss", …)
+    reads: Reads = Reads()  # the operator's word on how its raw output is to be read
     lacks: dict[str, str] = {}  # of fields that are not honoured, why; for those who ask for them
     version: str | None = None  # the engine's, where it tells
     parsers: dict[str, str] = {}  # what it parses itself ("tools", "reasoning"), and by which name, where it tells
@@ -115,6 +121,11 @@ class Engine(Protocol):
     def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
         """Lists of chunks: what came together is handed on together. See Flow."""
 
+    async def answer(self, work: Work) -> list[Chunk]:
+        """All that `generate` would yield, in one piece, if its capabilities say so (`wholes`): where nobody listens
+        before the end it costs less. Cancelling it cancels the work."""
+        ...
+
     async def count(self, model: str, prompt: Prompt) -> int: ...
 
     def healthy(self) -> bool: ...
@@ -164,6 +175,9 @@ class GeneratesOnly:
     def states(self) -> Sequence[State]:
         models = tuple(model.id for model in self.models())
         return [State(name=self.name, engine=self.name, models=models, healthy=self.healthy())]
+
+    async def answer(self, work: Work) -> list[Chunk]:
+        raise self._undone("gives no answers in one piece")
 
     async def embed(
         self,

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
+from antiphon.core.prompt import Reads
 from antiphon.engines.base import Engine
 from antiphon.engines.pool import Pool, Seat
 from antiphon.engines.registry import ENGINES
@@ -35,6 +36,15 @@ def seats(config: Config, progress: Progress | None = None) -> list[Seat]:
     """StartupError for an engine that nobody knows, or that cannot be as it is wanted."""
     names = _names(config.specs)
     return [_seat(config, spec, name, progress) for spec, name in zip(config.specs, names, strict=True)]
+
+
+def reads_of(config: Config, spec: EngineSpec) -> Reads:
+    """The operator's word on how the output of its models is to be read."""
+    return Reads(
+        calls=spec.tool_call_parser or config.tool_call_parser,
+        thoughts=spec.reasoning_parser or config.reasoning_parser,
+        harmony=spec.harmony or config.harmony,
+    )
 
 
 def _pool(config: Config, made: list[Seat]) -> Pool:
@@ -107,6 +117,7 @@ def _value(config: Config, spec: EngineSpec, name: str) -> Any:
         "engine_level": spec.level or config.engine_level,
         "model": spec.models,
         "slots": spec.slots or config.slots,
+        "reads": reads_of(config, spec),
     }
     if name in own:
         return own[name]

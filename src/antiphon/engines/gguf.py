@@ -236,5 +236,8 @@ def _special(walk: _Walk, kinds: tuple[int, ...]) -> dict[int, dict[str, int]]:
 
 
 def _looks_like_markup(text: str) -> bool:
-    """<tool_call> or [INST]; not the runs of spaces and line ends that some vocabularies have among them."""
-    return len(text) > 2 and (text[0], text[-1]) in (("<", ">"), ("[", "]"))
+    """<tool_call>, [INST] or ]~b]; not the runs of spaces and line ends that some vocabularies have among them."""
+    first, last = text[0], text[-1]
+    if len(text) < 3 or first.isspace() or first.isalnum() or last.isalnum():
+        return False
+    return (first, last) in (("<", ">"), ("[", "]")) or any(char.isalpha() for char in text)

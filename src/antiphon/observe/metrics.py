@@ -74,6 +74,11 @@ class Metrics:
         self._latency = registry.histogram(
             "antiphon_response_duration_seconds", "From a response's creation to its end.", bounds=DURATIONS
         )[()]
+        self._insisted = registry.counter(
+            "antiphon_insist_total",
+            "Answers that were not what was asked for, by what was wrong and what came of it.",
+            ("reason", "outcome"),
+        )
         build: list[Reading] = [((version, platform.python_version()), 1.0)]
         registry.gauge("antiphon_build_info", "What runs.", ("version", "python"), read=lambda: build)
         add_process(registry)
@@ -97,6 +102,10 @@ class Metrics:
             self._first.observe(ttft)
             if counts.output_tokens > 1:
                 self._per_token.observe((duration - ttft) / (counts.output_tokens - 1))
+
+    def insisted(self, reason: str, outcome: str) -> None:
+        """A model did not do what was asked of it: it was mended, asked again, or given up."""
+        self._insisted[reason, outcome].value += 1.0
 
     def watch_queue(self, running: Callable[[], int], waiting: Callable[[], int]) -> None:
         """Where to read how many responses are being generated, and how many wait for it."""

@@ -55,7 +55,8 @@ class Rendered(Struct, frozen=True):
 
 def render_chat(history: History, request: CreateResponse, honours: Honours, attached: Attached) -> Rendered:
     """`honours` are the names in the engine's capabilities; here count tools, reasoning.effort, input_image,
-    input_audio and developer (the role). What `attached` lacks is noted there, and the prompt is not whole."""
+    input_audio, developer (the role) and phase (of what an assistant said). What `attached` lacks is noted there,
+    and the prompt is not whole."""
     declared = offer_tools(request, history)
     chosen = choose(request, declared)
     messages = _plain(history, request.instructions, honours)
@@ -84,6 +85,8 @@ def _plain(history: History, instructions: str | None, honours: Honours) -> list
             return None
         plain = item.role == "developer" and "developer" not in honours
         messages.append({"role": "system" if plain else item.role, "content": part.text})
+        if item.phase is not UNSET and "phase" in honours:
+            messages[-1]["phase"] = item.phase
     return messages
 
 
@@ -163,14 +166,15 @@ class _Walk:
             lambda part, field: self._history.param(index, f".content[{part}]{field}"),
         )
         if spoken:
-            self._transcript.answer(content, self._take_thought())
+            phase = "" if item.phase is UNSET or "phase" not in self._honours else item.phase
+            self._transcript.answer(content, self._take_thought(), phase)
             return
         self._thoughts.clear()  # they led to nothing
         plain = item.role == "developer" and "developer" not in self._honours
         self._transcript.say("system" if plain else item.role, content)
 
     def _reasoning(self, index: int, item: Reasoning) -> None:
-        """What is encrypted cannot be read here; its summary can."""
+        """What was sealed here is open by now; of what was sealed elsewhere only the summary can be read."""
         if index >= self._thinks_from:
             raw = "".join([part.text for part in item.content or ()])
             self._thoughts += [raw] if raw else [part.text for part in item.summary]

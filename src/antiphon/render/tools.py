@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from antiphon.core.history import History
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue
+from antiphon.protocol.grammars import knows_lark
 from antiphon.protocol.items import AdditionalTools, McpListTools, ToolSearchOutput
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import CustomTool, FunctionTool, GrammarInput, NamespaceTool, Tool
@@ -32,6 +33,7 @@ class Offer(Struct, frozen=True):
     kind: Literal["function", "custom"]
     name: str
     namespace: str | None = None
+    grammar: GrammarInput | None = None  # of a custom tool's input
 
 
 class Offered(Struct, frozen=True):
@@ -84,9 +86,16 @@ def _offered(declared: dict[Key, _Declaration], ignored: tuple[str, ...]) -> Off
     for (namespace, name), each in declared.items():
         plain = _offered_name(name, namespace, offered.offers)
         offered.names[namespace, name] = plain
-        offered.offers[plain] = Offer("function" if isinstance(each.tool, FunctionTool) else "custom", name, namespace)
+        offered.offers[plain] = _offer(each)
         offered.schemas[plain] = _schema(plain, each)
     return offered
+
+
+def _offer(declared: _Declaration) -> Offer:
+    tool, (namespace, name) = declared.tool, declared.key
+    if isinstance(tool, FunctionTool):
+        return Offer("function", name, namespace)
+    return Offer("custom", name, namespace, tool.format if isinstance(tool.format, GrammarInput) else None)
 
 
 def _declared(request: CreateResponse, ignored: dict[str, None]) -> dict[Key, _Declaration]:
@@ -114,12 +123,16 @@ def _is_callable(tool: FunctionTool | CustomTool, ignored: dict[str, None]) -> b
         ignored["tools.defer_loading"] = None
     if tool.asynchronous is True:
         ignored["tools.async"] = None
-    if isinstance(tool, CustomTool) and isinstance(tool.format, GrammarInput):
+    if isinstance(tool, CustomTool) and isinstance(tool.format, GrammarInput) and not _holds(tool.format):
         ignored["tools.format"] = None  # the model is told of the grammar, and not held to it
     if tool.allowed_callers is UNSET or "direct" in tool.allowed_callers:
         return True
     ignored["programmatic_tool_calling"] = None
     return False
+
+
+def _holds(grammar: GrammarInput) -> bool:
+    return grammar.syntax == "regex" or knows_lark()
 
 
 def _offered_name(name: str, namespace: str | None, taken: Iterable[str]) -> str:
@@ -149,6 +162,18 @@ def _schema(name: str, declared: _Declaration) -> Json:
     return {"type": "function", "function": function}
 
 
+def _pattern(tool: CustomTool) -> Json:
+    grammar = tool.format
+    if isinstance(grammar, GrammarInput) and grammar.syntax == "regex":
+        return {"pattern": whole(grammar.definition)}
+    return {}
+
+
+def whole(pattern: str) -> str:
+    """A schema's pattern may match anywhere; this one matches all of it."""
+    return f"^(?:{pattern})$"
+
+
 def _description(declared: _Declaration) -> str:
     own = declared.tool.description
     about = declared.namespace.description if declared.namespace else ""
@@ -163,7 +188,7 @@ def _input_schema(tool: CustomTool) -> Json:
         about += f" It must match this {kind}:\n{tool.format.definition}"
     return {
         "type": "object",
-        "properties": {"input": {"type": "string", "description": about}},
+        "properties": {"input": {"type": "string", "description": about, **_pattern(tool)}},
         "required": ["input"],
         "additionalProperties": False,
     }

@@ -22,15 +22,15 @@ class Transcript:
         self._end_turn()
         self._messages.append({"role": role, "content": content})
 
-    def answer(self, content: Content, thought: str) -> None:
+    def answer(self, content: Content, thought: str, phase: str = "") -> None:
         """What an assistant said; calls may follow."""
         self._end_turn()
-        self._turn = _Turn(content, thought)
+        self._turn = _Turn(content, thought, phase)
 
     def call(self, called: Called, output: Content, thought: str) -> None:
         if self._turn is None or thought:
             self._end_turn()
-            self._turn = _Turn(None, thought)
+            self._turn = _Turn(None, thought, "")
         self._turn.calls.append((called, output))
 
     def end_calls(self) -> None:
@@ -51,6 +51,7 @@ class Transcript:
 class _Turn(Struct):
     content: Content | None
     thought: str
+    phase: str  # of the content, for models that know of phases
     calls: list[tuple[Called, Content]] = []
 
     def as_chat(self) -> list[Json]:
@@ -73,6 +74,8 @@ class _Turn(Struct):
         said: Json = {"role": "assistant", "content": content}
         if self.thought:
             said["reasoning_content"] = self.thought
+        if self.phase:
+            said["phase"] = self.phase
         return said
 
 

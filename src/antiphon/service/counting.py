@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import Admission
-from antiphon.core.prompt import ChatPrompt, Prompt, Work
+from antiphon.core.prompt import ChatPrompt, Prompt, TokenPrompt, Work
 from antiphon.errors import UnsupportedParameter
 from antiphon.protocol.codec import Decoded
 from antiphon.service.planner import Planner, Settled
@@ -40,6 +40,8 @@ async def _tokens(settled: Settled) -> int:
     told = _told(prepared.work)
     if prepared.tokens is not None and told is prepared.work.prompt:
         return prepared.tokens
+    if isinstance(told, TokenPrompt):
+        return len(told.tokens)
     if not settled.able.counts:
         raise UnsupportedParameter(
             f"The tokens of this model's prompts cannot be counted: the {served.engine.name} engine does not tell.",

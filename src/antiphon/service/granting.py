@@ -20,7 +20,7 @@ def grant(settled: Settled, wishes: Wishes, tenant: str) -> Settled:
         work.sampling,
         logit_bias=wishes.logit_bias,
         min_tokens=wishes.min_tokens,
-        stop_token_ids=wishes.stop_token_ids,
+        stop_token_ids=work.sampling.stop_token_ids + wishes.stop_token_ids,
         prompt_logprobs=wishes.prompt_logprobs,
         return_token_ids=wishes.return_token_ids,
     )

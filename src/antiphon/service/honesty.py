@@ -99,8 +99,6 @@ def refuse_unhonoured(request: CreateResponse, sent: frozenset[str], able: Capab
         raise unsupported("top_logprobs" if request.top_logprobs else "include", able, engine)
     if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in able.honours:
         raise unsupported("reasoning.effort", able, engine)
-    if "tool_choice" in able.lacks and request.tools and request.tool_choice not in ("auto", "none"):
-        raise unsupported("tool_choice", able, engine)
 
 
 def ignored(request: CreateResponse, sent: frozenset[str]) -> list[str]:
@@ -108,8 +106,6 @@ def ignored(request: CreateResponse, sent: frozenset[str]) -> list[str]:
     names = sorted(name for name in _KNOBS & sent if getattr(request, name) not in ("auto", "default"))
     if request.reasoning.mode not in (UNSET, "standard"):
         names.append("reasoning.mode")
-    if "reasoning.encrypted_content" in request.include:
-        names.append("include[reasoning.encrypted_content]")
     return names
 
 

@@ -9,7 +9,9 @@ from msgspec.structs import replace
 from antiphon.admission import Admission, Ticket
 from antiphon.engines.base import Capabilities, Engine, Model, State
 from antiphon.errors import AntiphonError, MissingParameter, ModelNotFound, Unavailable
+from antiphon.render.effort import known_variables
 from antiphon.service.naming import Naming, OutputTokens
+from antiphon.service.tongues import spoken
 
 _LOOK = 1.0  # seconds between two looks at who could be let in
 
@@ -24,8 +26,8 @@ class Served(Struct, frozen=True):
 
     async def capabilities(self) -> Capabilities:
         """The engine's, and the effort too where the model's own template can be told whether to think."""
-        able = await self.engine.capabilities(self.model)
-        if able.template is None or "enable_thinking" not in able.template.source:
+        able = spoken(await self.engine.capabilities(self.model), self.model)
+        if able.template is None or not known_variables(able.template.source):
             return able
         return replace(able, honours=able.honours | {"reasoning.effort"})
 
@@ -85,12 +87,18 @@ class Models:
 
     async def able(self) -> list[tuple[Served, Capabilities]]:
         """Every model that a request may name, and what it can do. One that nobody can be asked about is left out."""
-        found: list[tuple[Served, Capabilities]] = []
+        return [(served, able) for served, able in await self.survey() if isinstance(able, Capabilities)]
+
+    async def survey(self) -> list[tuple[Served, Capabilities | AntiphonError]]:
+        """The same with those whose engine fails when it is asked, and with what it fails."""
+        found: list[tuple[Served, Capabilities | AntiphonError]] = []
         for served in [self.find(model.id) for model in self.models()]:
             try:
                 found.append((served, await served.capabilities()))
             except (ModelNotFound, Unavailable):
                 continue
+            except AntiphonError as error:
+                found.append((served, error))
         return found
 
     def states(self) -> list[State]:

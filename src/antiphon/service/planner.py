@@ -17,6 +17,7 @@ from antiphon.agent.plan import Plan
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.opening import opening as opened
 from antiphon.core.prompt import TextPrompt, TokenPrompt
+from antiphon.core.sealed import Seal
 from antiphon.engines.base import Capabilities
 from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
@@ -32,6 +33,7 @@ from antiphon.service.past import Past
 from antiphon.service.prepare import AT_ONCE, OutputTokens, Prepared, prepare
 from antiphon.service.prompts import prepare_prompt
 from antiphon.service.salting import TENANT, salt
+from antiphon.service.sealing import Keyring, new_key
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -40,6 +42,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     room: OutputTokens = OutputTokens()
     deadlines: Deadlines = Deadlines()
     stores: bool = True  # not --disable-store
+    insists: int = 2  # how often a model is asked again
 
 
 class Undertaking(Struct, frozen=True, kw_only=True):
@@ -78,11 +81,22 @@ class Settled(Struct, frozen=True, kw_only=True):
 
 
 class Planner:
-    def __init__(self, models: Models, past: Past, terms: Terms, attachments: Attachments | None = None) -> None:
+    def __init__(
+        self,
+        models: Models,
+        past: Past,
+        terms: Terms,
+        attachments: Attachments | None = None,
+        keyring: Keyring | None = None,
+    ) -> None:
         self._models = models
         self._past = past
         self._terms = terms
         self._attachments = attachments or Attachments()
+        self._keyring = Keyring([new_key()]) if keyring is None else keyring
+
+    def seals(self, tenant: str) -> Seal:
+        return self._keyring.seals(tenant)
 
     def stores(self, request: CreateResponse) -> bool:
         return self._terms.stores and request.store is not False
@@ -103,9 +117,9 @@ class Planner:
         if opening is None:
             stores = self.stores(request)
             opening = opened(request, sent, new_id("resp"), served.name, int(time()), store=stores)
-            decoded = await self._own(tenant, decoded, opening)
+            decoded = await self._own(tenant, await self._opened(tenant, decoded), opening)
         prepared = await self._prepared(tenant, decoded, earlier, served, able)
-        plan = self._plan(request, prepared, self._models.admit(served, able, patient, tenant))
+        plan = self._plan(tenant, request, prepared, self._models.admit(served, able, patient, tenant))
         named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
         return Undertaking(plan=plan, opening=opening, decoded=decoded, ignored=named)
 
@@ -116,6 +130,8 @@ class Planner:
         refuse_unstored(request, self._terms.stores)
         served, able = await self._able(decoded)
         earlier = await self._earlier(tenant, request, None)
+        decoded = await self._opened(tenant, decoded)
+        request = decoded.request
         if any(type(item) is ItemReference for item in request.input):
             items = await self._past.resolve(tenant, request.input)
             decoded = replace(decoded, request=replace(request, input=items))
@@ -141,7 +157,7 @@ class Planner:
         """With a place at the model, or Busy unless it is patient. One for each call of it: a parser and a Declared
         serve one call."""
         ticket = self._models.admit(settled.served, settled.able, patient, settled.tenant)
-        return self._plan(settled.decoded.request, settled.prepared.again(), ticket)
+        return self._plan(settled.tenant, settled.decoded.request, settled.prepared.again(), ticket)
 
     async def _able(self, decoded: Decoded) -> tuple[Served, Capabilities]:
         served = self._models.find(decoded.request.model)
@@ -156,13 +172,16 @@ class Planner:
         prepared = await prepare(decoded, earlier, served, able, served.room or self._terms.room, bring)
         return _salted(tenant, prepared)
 
-    def _plan(self, request: CreateResponse, prepared: Prepared, ticket: Ticket | None) -> Plan:
+    def _plan(self, tenant: str, request: CreateResponse, prepared: Prepared, ticket: Ticket | None) -> Plan:
+        sealed = "reasoning.encrypted_content" in request.include
         return Plan(
             engine=prepared.engine,
             work=prepared.work,
             parser=prepared.parser,
             declared=prepared.declared,
+            insists=None if prepared.insists is None else replace(prepared.insists, tries=self._terms.insists),
             summarises=bool(request.reasoning.summary or request.reasoning.generate_summary),
+            seal=self._keyring.seals(tenant) if sealed else None,
             ticket=ticket,
             deadlines=self._terms.deadlines,
         )
@@ -174,6 +193,14 @@ class Planner:
         if not (earlier or request.input):
             raise MissingParameter("Missing required parameter: 'input'. The conversation is empty.", param="input")
         return earlier
+
+    async def _opened(self, tenant: str, decoded: Decoded) -> Decoded:
+        """With the reasoning that a client brought back sealed, as it was thought. What is kept is kept like that."""
+        given = decoded.request.input
+        items, unread = await self._keyring.opened(tenant, given)
+        if items is given:
+            return decoded
+        return replace(decoded, request=replace(decoded.request, input=items), ignored=[*decoded.ignored, *unread])
 
     async def _own(self, tenant: str, decoded: Decoded, opening: Response) -> Decoded:
         """With what it refers to, and with ids of ours for what is kept."""

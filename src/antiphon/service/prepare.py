@@ -12,21 +12,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.declared import Declared
+from antiphon.agent.rules import Insistence
 from antiphon.core.history import History, droppable, make_history, shorter
-from antiphon.core.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt, Work
+from antiphon.core.prompt import ChatPrompt, Prompt, Sampling, TextPrompt, TokenPrompt, Work
 from antiphon.engines.base import Capabilities, Engine
 from antiphon.errors import ContextTooLong, UnsupportedParameter
-from antiphon.parsers.base import Parser
+from antiphon.parsers.base import PLAIN, Parser, Reading
 from antiphon.parsers.registry import load_parser
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.items import InputItem
 from antiphon.protocol.request import CreateResponse
 from antiphon.render.attached import Attached
 from antiphon.render.messages import Rendered, render_chat
-from antiphon.render.template import render_text, thinks
+from antiphon.service.insisting import insistence
 from antiphon.service.models import Served
 from antiphon.service.naming import OutputTokens as OutputTokens
-from antiphon.service.sampling import constraint, sampling
+from antiphon.service.sampling import sampling
+from antiphon.service.tongues import Heard, Tongue, speak
 
 Bring = Callable[[Attached], Awaitable[None]]  # all that is wanted is found after it
 
@@ -39,13 +41,16 @@ class Prepared(Struct, frozen=True, kw_only=True):
     engine: Engine
     work: Work
     parser: Parser
+    reading: Reading = PLAIN
     declared: Declared
+    insists: Insistence | None = None
     ignored: tuple[str, ...]
     tokens: int | None  # of the prompt, if they had to be counted
 
     def again(self) -> "Prepared":
         """The same, for another call."""
-        return replace(self, parser=type(self.parser)(self.work.prompt), declared=self.declared.again())
+        parser = type(self.parser)(self.work.prompt, self.reading)
+        return replace(self, parser=parser, declared=self.declared.again())
 
 
 async def prepare(
@@ -54,32 +59,39 @@ async def prepare(
     """`earlier`: the items before the request's input."""
     request = decoded.request
     asked = room.allowed(request.max_output_tokens)
-    fit = _Fit(request, earlier, served, able, bring)
+    tongue = speak(request, able, served.model)
+    fit = _Fit(request, earlier, served, able, tongue, bring)
     rendered, prompt, tokens = await fit.fitted(asked)
-    if rendered.offered.offers and "tools" not in able.honours:
+    if rendered.offered.offers and "tools" not in tongue.honours:
         reason = able.lacks.get("tools", "")
         raise UnsupportedParameter(
             f"'tools' are not supported by this model on the {served.engine.name} engine. {reason}".rstrip(),
             param="tools",
         )
     left = None if tokens is None or able.context is None else able.context - tokens
+    heard = tongue.hear(rendered.prompt)
+    sampled = _stopped(sampling(request, decoded.sent, _least(asked, left)), heard)
     work = Work(
         model=served.model,
         prompt=prompt,
-        sampling=sampling(request, decoded.sent, _least(asked, left)),
-        constraint=constraint(request),
+        sampling=sampled,
+        constraint=heard.constraint,
+        shown=heard.shown,
         effort=request.reasoning.effort,
         level=able.prompt,
+        whole=able.wholes and _whole(request, sampled, heard),
         cache_key=request.prompt_cache_key,
         affinity=request.prompt_cache_key or (request.conversation.id if request.conversation else None),
     )
-    parser = load_parser(_parser_name(request, able))(prompt)
+    parser = load_parser(heard.parser)(prompt, heard.reading)
     declared = Declared(rendered.offered.offers, parallel=request.parallel_tool_calls)
     return Prepared(
         engine=served.engine,
         work=work,
         parser=parser,
+        reading=heard.reading,
         declared=declared,
+        insists=await insistence(request, rendered, tongue, heard, prompt),
         ignored=rendered.offered.ignored,
         tokens=tokens,
     )
@@ -89,12 +101,19 @@ class _Fit:
     """Renders a request's history so that the model's context has room for it and for an answer."""
 
     def __init__(
-        self, request: CreateResponse, earlier: Sequence[InputItem], served: Served, able: Capabilities, bring: Bring
+        self,
+        request: CreateResponse,
+        earlier: Sequence[InputItem],
+        served: Served,
+        able: Capabilities,
+        tongue: Tongue,
+        bring: Bring,
     ) -> None:
         self._request = request
         self._earlier = earlier
         self._served = served
         self._able = able
+        self._tongue = tongue
         self._bring = bring
         self._attached = Attached()
         self._now: datetime | None = None  # one moment for all that is rendered
@@ -103,7 +122,8 @@ class _Fit:
         """And its tokens, if they had to be counted."""
         history, rendered, prompt = await self._begun()
         context = self._able.context
-        if context is None or not self._able.counts or _bytes(prompt) + (asked or 0) < context:
+        counts = self._able.counts or isinstance(prompt, TokenPrompt)
+        if context is None or not counts or _bytes(prompt) + (asked or 0) < context:
             return rendered, prompt, None
         tokens = await self._count(prompt)
         if tokens < context:
@@ -122,14 +142,21 @@ class _Fit:
 
     async def _once(self) -> tuple[History, Rendered, Prompt]:
         """In a thread if it is much, so that others need not wait for it."""
-        if len(self._earlier) + len(self._request.input) <= AT_ONCE:
-            return self._begin()
-        return await asyncio.to_thread(self._begin)
+        if len(self._earlier) + len(self._request.input) > AT_ONCE:
+            return await asyncio.to_thread(self._begin)
+        history = self._history()
+        rendered = self._chat(history)
+        if self._tongue.long(rendered.prompt):
+            return history, rendered, await asyncio.to_thread(self._said, rendered)
+        return history, rendered, self._said(rendered)
 
     def _begin(self) -> tuple[History, Rendered, Prompt]:
-        before = "previous_response_id" if self._request.conversation is None else "conversation"
-        history = make_history(self._earlier, self._request.input, before)
+        history = self._history()
         return history, *self._render(history)
+
+    def _history(self) -> History:
+        before = "previous_response_id" if self._request.conversation is None else "conversation"
+        return make_history(self._earlier, self._request.input, before)
 
     async def _shortened(self, history: History, budget: int) -> tuple[Rendered, Prompt, int]:
         """Drop as few of the oldest units as will do: each one dropped makes the prompt shorter."""
@@ -151,13 +178,21 @@ class _Fit:
         return self._render(shorter(history, drop))
 
     def _render(self, history: History) -> tuple[Rendered, Prompt]:
-        rendered = render_chat(history, self._request, self._able.honours, self._attached)
-        if self._able.template is None or self._attached.wanted:
-            return rendered, rendered.prompt
+        rendered = self._chat(history)
+        return rendered, self._said(rendered)
+
+    def _chat(self, history: History) -> Rendered:
+        return render_chat(history, self._request, self._tongue.honours, self._attached)
+
+    def _said(self, rendered: Rendered) -> Prompt:
+        if self._attached.wanted:
+            return rendered.prompt
         self._now = self._now or datetime.now()
-        return rendered, render_text(self._able.template, rendered.prompt, self._now)
+        return self._tongue.say(rendered.prompt, self._now)
 
     async def _count(self, prompt: Prompt) -> int:
+        if isinstance(prompt, TokenPrompt):
+            return len(prompt.tokens)
         return await self._served.engine.count(self._served.model, prompt)
 
 
@@ -172,6 +207,12 @@ def _bytes(prompt: Prompt) -> int:
             return len(tokens)
 
 
+def _whole(request: CreateResponse, sampling: Sampling, heard: Heard) -> bool:
+    """Nobody hears of it before its end, and nobody ends it but the engine. Log probabilities come as they are made:
+    together they are too much."""
+    return not (request.stream or request.background or heard.reading.stop) and sampling.logprobs is None
+
+
 def _reserve(asked: int | None, context: int) -> int:
     """Tokens that a shortened prompt leaves for the answer."""
     return min(asked or context // 4, context // 2)
@@ -183,11 +224,11 @@ def _least(one: int | None, other: int | None) -> int | None:
     return min(one, other)
 
 
-def _parser_name(request: CreateResponse, able: Capabilities) -> str:
-    if able.prompt == "chat":
-        return "chat"
-    marked = able.template is None or thinks(able.template)  # of a template that only the engine knows, it may be
-    return "think" if marked and request.skip_special_tokens is not False else "plain"
+def _stopped(sampling: Sampling, heard: Heard) -> Sampling:
+    """At the model's own tokens too, and not at strings that its reader looks for."""
+    if heard.reading.stop:
+        sampling = replace(sampling, stop=(), include_stop_str_in_output=False)
+    return replace(sampling, stop_token_ids=sampling.stop_token_ids + heard.stops) if heard.stops else sampling
 
 
 def _too_long(tokens: int, context: int) -> ContextTooLong:

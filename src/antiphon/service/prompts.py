@@ -1,4 +1,4 @@
-"""A prompt that the caller wrote whole → Work: no history, no template, no parser but the plainest."""
+"""A prompt that the caller wrote whole → Work: no history, no template, nothing to be read out of the answer."""
 
 from antiphon.agent.declared import Declared
 from antiphon.core.prompt import TextPrompt, TokenPrompt, Work
@@ -35,7 +35,7 @@ async def prepare_prompt(
     return Prepared(
         engine=served.engine,
         work=work,
-        parser=load_parser("plain")(prompt),
+        parser=load_parser("raw")(prompt),
         declared=Declared({}),
         ignored=(),
         tokens=tokens,

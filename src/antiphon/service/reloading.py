@@ -14,9 +14,10 @@ from antiphon.config import Config
 from antiphon.config.sources import settings
 from antiphon.config.table import FAKE, LLAMACPP, MODEL
 from antiphon.config.tables import TABLES
-from antiphon.engines.building import seats
+from antiphon.engines.building import reads_of, seats
 from antiphon.engines.pool import Pool
 from antiphon.errors import StartupError
+from antiphon.parsers.choose import check_reads
 from antiphon.service.models import Models
 from antiphon.service.naming import naming
 
@@ -47,6 +48,7 @@ class Reloading:
         stays = [name for name in _lasting() if getattr(wanted, name) != getattr(self._config, name)]
         config = replace(wanted, **{name: getattr(self._config, name) for name in stays})
         names = naming(config)
+        check_reading(config)
         change = await self._pool.renew(seats(config))
         self._models.renew(names, config.queue)
         self._config = config
@@ -54,6 +56,12 @@ class Reloading:
         log.info("The settings were read again; engines that joined: %s, that leave: %s", came, went)
         if stays:
             log.warning("A restart is needed for what else has changed: %s", ", ".join(stays))
+
+
+def check_reading(config: Config) -> None:
+    """StartupError for the name of a format that nobody knows."""
+    for spec in config.specs:
+        check_reads(reads_of(config, spec))
 
 
 def _lasting() -> list[str]:

@@ -29,7 +29,7 @@ def sampling(request: CreateResponse, sent: frozenset[str], max_tokens: int | No
         repetition_penalty=request.repetition_penalty,
         frequency_penalty=request.frequency_penalty,
         presence_penalty=request.presence_penalty,
-        stop=_stops(request.stop),
+        stop=stops(request),
         include_stop_str_in_output=bool(request.include_stop_str_in_output),
         seed=request.seed,
         ignore_eos=bool(request.ignore_eos),
@@ -62,7 +62,8 @@ def constraint(request: CreateResponse) -> Constraint | None:
             return StructuralTag({name: value for name, value in given.items() if value is not UNSET})
 
 
-def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
+def stops(request: CreateResponse) -> tuple[str, ...]:
+    stop = request.stop
     if stop is None:
         return ()
     return (stop,) if isinstance(stop, str) else tuple(stop)

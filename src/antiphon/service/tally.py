@@ -1,5 +1,7 @@
 """Every run and every exchange that came to an end, in numbers."""
 
+from collections.abc import Sequence
+
 from antiphon.agent.exchange import Exchange
 from antiphon.agent.run import Run
 from antiphon.core.prompt import Counts
@@ -24,8 +26,14 @@ class Tally:
         )
         first = None if run.first_at is None else run.first_at - run.started_at
         self._metrics.response_done(response.status, counts, first, end - run.started_at)
+        self._insisted(run.insisted)
 
     def exchanged(self, exchange: Exchange) -> None:
         end = exchange.ended_at or exchange.started_at
         first = None if exchange.first_at is None else exchange.first_at - exchange.started_at
         self._metrics.response_done(exchange.status, exchange.counts, first, end - exchange.started_at)
+        self._insisted(exchange.insisted)
+
+    def _insisted(self, outcomes: Sequence[tuple[str, str]]) -> None:
+        for reason, outcome in outcomes:
+            self._metrics.insisted(reason, outcome)

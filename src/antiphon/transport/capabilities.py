@@ -6,7 +6,10 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.engines.base import Capabilities, State
+from antiphon.errors import AntiphonError
+from antiphon.parsers.choose import Manner
 from antiphon.service.models import Served
+from antiphon.service.tongues import heard_as
 from antiphon.transport.http import Request, Route
 
 _encode = msgspec.json.Encoder().encode
@@ -14,7 +17,7 @@ _EVERYWHERE = frozenset({"input_file"})  # what is done for every engine: a file
 
 
 class Directory(Protocol):
-    async def able(self) -> list[tuple[Served, Capabilities]]: ...
+    async def survey(self) -> list[tuple[Served, Capabilities | AntiphonError]]: ...
 
 
 class Member(Struct, frozen=True, kw_only=True):
@@ -27,6 +30,14 @@ class Member(Struct, frozen=True, kw_only=True):
     breaker: Literal["closed", "open", "half-open"]  # open: it failed again and again, and gets no work for a while
     running: int
     slots: int | None
+
+
+class Read(Struct, frozen=True, kw_only=True):
+    """By the names of `--reasoning-parser` and `--tool-call-parser`."""
+
+    thoughts: str | None
+    calls: str | None
+    harmony: bool
 
 
 class Ability(Struct, frozen=True, kw_only=True):
@@ -45,12 +56,22 @@ class Ability(Struct, frozen=True, kw_only=True):
     honours: list[str]
     lacks: dict[str, str]
     parsers: dict[str, str]  # what the engine parses itself, as far as it tells
+    reading: Read | None  # how its raw output is read; null: the engine parses it
     members: list[Member]
 
 
-class Abilities(Struct, frozen=True, kw_only=True):
-    object: Literal["list"] = "list"
+class Failing(Struct, frozen=True, kw_only=True):
+    """A model whose engine fails when it is asked what it can do."""
+
+    model: str
+    engine: str
+    error: str
+
+
+class Abilities(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    object: Literal["list"]
     data: list[Ability]
+    failing: list[Failing] = []
 
 
 class CapabilitiesEndpoint:
@@ -69,8 +90,13 @@ class CapabilitiesEndpoint:
         )
 
     async def capabilities(self, request: Request) -> None:
-        data = [_ability(served, able) for served, able in await self._models.able()]
-        await request.reply(200, _encode(Abilities(data=data)))
+        data, failing = [], []
+        for served, able in await self._models.survey():
+            if isinstance(able, Capabilities):
+                data.append(_ability(served, able))
+            else:
+                failing.append(Failing(model=served.name, engine=served.engine.name, error=able.message))
+        await request.reply(200, _encode(Abilities(object="list", data=data, failing=failing)))
 
 
 def _ability(served: Served, able: Capabilities) -> Ability:
@@ -89,8 +115,17 @@ def _ability(served: Served, able: Capabilities) -> Ability:
         honours=sorted(able.honours | _EVERYWHERE),
         lacks=dict(sorted(able.lacks.items())),
         parsers=able.parsers,
+        reading=_read(heard_as(able, served.model)),
         members=members,
     )
+
+
+def _read(manner: Manner | None) -> Read | None:
+    if manner is None:
+        return None
+    if manner.harmony:
+        return Read(thoughts=None, calls=None, harmony=True)
+    return Read(thoughts=manner.thoughts, calls=manner.calls, harmony=False)
 
 
 def _member(state: State) -> Member:

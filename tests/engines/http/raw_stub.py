@@ -209,6 +209,8 @@ def _events(chunk: Chunk, dialect: Dialect) -> list[Json]:
 def _whole(chunks: list[Chunk], dialect: Dialect) -> Json:
     text, last = "".join(chunk.text for chunk in chunks), chunks[-1]
     choice: Json = {"index": 0, "text": text, "finish_reason": last.finish, "prompt_logprobs": [None]}
+    if dialect.name == "vllm":
+        choice["token_ids"] = [token for chunk in chunks for token in chunk.tokens]
     return {"choices": [choice], "usage": usage_of(last.counts or Counts(), dialect), "kv_transfer_params": {"at": 1}}
 
 

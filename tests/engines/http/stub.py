@@ -194,8 +194,24 @@ def delta_of(chunk: Chunk, dialect: Dialect) -> Json:
     return delta
 
 
+def _called(pieces: list[CallPiece]) -> list[Json]:
+    """Whole calls have no index."""
+    calls: dict[int, Json] = {}
+    for piece in pieces:
+        function = {"name": piece.name, "arguments": ""}
+        call = calls.setdefault(piece.index, {"id": f"call_{piece.index}", "type": "function", "function": function})
+        call["function"]["arguments"] += piece.arguments
+    return [*calls.values()]
+
+
 def whole(chunks: list[Chunk], dialect: Dialect, answers: int) -> Json:
-    message = {"role": "assistant", "content": "".join(chunk.text for chunk in chunks)}
+    text, thought = ("".join(getattr(chunk, name) for chunk in chunks) for name in ("text", "thought"))
+    pieces = [piece for chunk in chunks for piece in chunk.calls]
+    message: Json = {"role": "assistant", "content": text or None}
+    if thought:
+        message[dialect.thought] = thought
+    if pieces:
+        message["tool_calls"] = _called(pieces)
     last = chunks[-1]
     choices = [
         {"index": number, "message": message, "finish_reason": last.finish} for number in reversed(range(answers))

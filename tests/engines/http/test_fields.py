@@ -23,6 +23,7 @@ FORMAT = {"type": "json_schema", "name": "thing", "schema": SCHEMA, "strict": Tr
 WIRE_FORMAT = {"type": "json_schema", "json_schema": {"name": "thing", "schema": SCHEMA, "strict": True}}
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": None}
 WIRE_TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
+WIRE_OTHER = {"type": "function", "function": {"name": "subtract", "parameters": {"type": "object", "properties": {}}}}
 NAMED = {"type": "function", "function": {"name": "add"}}
 TAG = {"type": "structural_tag", "format": {"type": "any_text"}}
 IMAGE = (
@@ -123,8 +124,8 @@ ASKED: dict[str, tuple[Json, dict[str, Json | None]]] = {
     "prompt_cache_key": ({"prompt_cache_key": "k"}, but({}, openai={"prompt_cache_key": "k"})),
     "tools": ({"tools": [TOOL]}, same(tools=WIRE_TOOLS)),
     "tool_choice": (
-        {"tools": [TOOL], "tool_choice": {"type": "function", "name": "add"}},
-        but({"tools": WIRE_TOOLS, "tool_choice": NAMED}, ollama=REFUSED),
+        {"tools": [TOOL, {**TOOL, "name": "subtract"}], "tool_choice": {"type": "function", "name": "add"}},
+        but({"tools": [*WIRE_TOOLS, WIRE_OTHER], "tool_choice": NAMED}, ollama={"tools": WIRE_TOOLS}),
     ),
     "parallel_tool_calls": (
         {"tools": [TOOL], "parallel_tool_calls": False},
@@ -201,12 +202,17 @@ async def test_a_field_is_on_the_wire_or_a_400_names_it(field: str, engine: str)
             assert not stub.seen
             return
         assert answer.status == 200, answer.body
-        (sent,) = stub.seen
-        assert {name: value for name, value in sent.items() if name not in ALWAYS} == wire
-        assert sent["model"] == "m"
+        assert (await post(app, **asked, stream=True)).status == 200
+        whole, streamed = stub.seen
+        for sent in (whole, streamed):
+            assert {name: value for name, value in sent.items() if name not in ALWAYS} == wire
+            assert sent["model"] == "m"
         if field != "best_of":
-            assert sent["stream"] is True
-            assert sent["stream_options"] == {"include_usage": True}
+            assert streamed["stream"] is True
+            assert streamed["stream_options"] == {"include_usage": True}
+        if field != "top_logprobs":
+            assert whole["stream"] is False
+            assert "stream_options" not in whole
 
 
 @pytest.mark.parametrize(("field", "engine"), cells(WORK))

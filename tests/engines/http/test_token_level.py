@@ -87,18 +87,40 @@ async def test_a_thought_that_the_template_opened_is_a_thought(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", LEVELLED)
-async def test_tools_are_refused_by_name_at_token_level(name: str) -> None:
+@pytest.mark.shows("C.20")
+async def test_tools_are_called_at_token_level_also_where_the_template_knows_none(name: str) -> None:
     async with standing_in(name) as stub, server(stub.url, engine_level="tokens") as app:
-        told = await post(app, tools=[TOOL])
-        assert (told.status, told.error["param"]) == (400, "tools")
-        assert name in told.error["message"]
-        assert "--engine-level" in told.error["message"]
-        assert not stub.completed
-        prompt = ChatPrompt(({"role": "user", "content": "hi"},), tools=({"type": "function"},))
-        async with opened(stub.url, engine_level="tokens") as engine:
-            said = await ask(engine, work(prompt=prompt))
-            assert said.error is not None
-            assert said.error.param == "tools"
+        stub.raw.engine.says(_raw('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'))
+        body = (await post(app, tools=[TOOL])).json()
+        (called,) = body["output"]
+        assert (called["type"], called["name"], called["arguments"]) == ("function_call", "add", '{"a": 1}')
+        told = await stub.raw.engine.detokenize("m", prompt_of(stub.completed[0]))
+        assert "# Tools" in told
+        assert '"name": "add"' in told
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+async def test_whether_the_engines_template_knows_tools_is_found_out(name: str) -> None:
+    async with standing_in(name) as stub:
+        for words, knows in (("", False), ("{% for tool in tools or [] %}{{ tool }}{% endfor %}", True)):
+            stub.raw.template = replace(TEMPLATE, source=TEMPLATE.source + words)
+            async with opened(stub.url, engine_level="tokens") as engine:
+                assert (await engine.capabilities("m")).knows_tools is knows
+            async with opened(stub.url) as engine:
+                assert (await engine.capabilities("m")).knows_tools
+
+
+@pytest.mark.parametrize("name", LEVELLED)
+async def test_control_tokens_that_a_parser_reads_are_shown(name: str) -> None:
+    async with standing_in(name) as stub, opened(stub.url, engine_level="tokens") as engine:
+        await ask(engine, work(shown=("[TOOL_CALLS]",), max_tokens=2))
+        await ask(engine, work(max_tokens=2))
+        shown, hidden = [{**body, **body.get("sampling_params", {})} for body in stub.completed]
+        if name == "llamacpp-server":
+            assert shown["preserved_tokens"] == ["[TOOL_CALLS]"]
+        else:
+            assert shown["skip_special_tokens"] is False
+        assert not {"preserved_tokens", "skip_special_tokens"} & hidden.keys()
 
 
 @pytest.mark.parametrize("name", LEVELLED)

@@ -4,18 +4,20 @@ An engine's answer is untrusted: whatever it sends, what comes of it is an answe
 Closing the iterator of `generate` closes the connection, which is how these engines learn that nobody listens.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.prompt import ChatPrompt, Chunk, Json, TextPrompt, TokenPrompt, Work
+from antiphon.core.prompt import ChatPrompt, Chunk, Json, Reads, TextPrompt, TokenPrompt, Work
 from antiphon.engines.address import Address
 from antiphon.engines.base import Capabilities, Flow, GeneratesOnly, Level, Model
 from antiphon.engines.client import Client, Deadlines, EventStream, Refused
-from antiphon.engines.connection import Broken, Lost
+from antiphon.engines.connection import Broken, Hope, Lost
 from antiphon.engines.http import wire
 from antiphon.engines.http.asking import Asking
 from antiphon.engines.http.body import ChatBody, RawBody, Words
@@ -27,7 +29,14 @@ from antiphon.engines.http.raw_fields import raw_column
 from antiphon.engines.http.refusals import explained
 from antiphon.engines.http.watch import Abilities, Probe, Watch
 from antiphon.engines.http.ways import ChatWay, TextWay, Way
-from antiphon.errors import AntiphonError, ContextTooLong, StartupError, Unavailable, UnsupportedParameter
+from antiphon.errors import (
+    AntiphonError,
+    ContextTooLong,
+    EngineFailed,
+    StartupError,
+    Unavailable,
+    UnsupportedParameter,
+)
 
 CONNECTIONS_KEPT = 64
 PROBE = Deadlines(connect=5.0, first=10.0, idle=10.0)
@@ -39,9 +48,12 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     engine_key: str | None = None
     engine_ca: Path | None = None
     engine_level: Literal["chat", "tokens"] = "chat"
+    allow_control_strings: bool = False
     model: tuple[str, ...] = ()  # serve these alone; none: whatever it says it has
     first_token_timeout: float = 600.0
     idle_timeout: float = 120.0
+    reads: Reads = Reads()
+    run_timeout: float = 3600.0
 
     def __repr__(self) -> str:
         """Without the key."""
@@ -60,6 +72,7 @@ class HttpEngine(Deeds, GeneratesOnly):
     tells_all: ClassVar[bool] = False  # what it says beside the answer is under names of its own
     levels: ClassVar[frozenset[Level]] = frozenset({"chat"})
     takes: ClassVar[frozenset[Level]] = frozenset()  # raw prompts
+    gullible: ClassVar[bool] = True  # what looks like a control token in a chat becomes one
 
     def __init__(self, settings: HttpSettings, address: Address | None = None) -> None:
         """`address` leads elsewhere than the URL, if it is given."""
@@ -71,6 +84,9 @@ class HttpEngine(Deeds, GeneratesOnly):
         if settings.engine_level not in self.levels:
             raise StartupError(f"The {self.name} engine is asked by chats only: leave out --engine-level.")
         self._by_tokens = settings.engine_level == "tokens"
+        if settings.reads.harmony and not self._by_tokens:
+            way = "add --engine-level tokens" if "tokens" in self.levels else f"the {self.name} engine tells none"
+            raise StartupError(f"--harmony reads and writes the ids of tokens: {way}.")
         self._root = self._prefix(found.path)
         self._who = f"The {self.name} engine"
         deadlines = Deadlines(first=settings.first_token_timeout, idle=settings.idle_timeout)
@@ -126,29 +142,53 @@ class HttpEngine(Deeds, GeneratesOnly):
 
     def _describe(self, model: str, known: Probe) -> Capabilities:
         found, cells = known.abilities, self._columns[self._by_tokens]
-        raw = found.takes or self.takes
+        raw, lacks = found.takes or self.takes, dict(found.lacks)
+        if self._by_tokens:
+            lacks.pop("tools", None)  # the calls are ours to read
         return Capabilities(
             prompt="tokens" if self._by_tokens else "chat",
-            honours=(honoured(cells) | self.embedding_fields) - {"n"} - found.lacks.keys(),
-            lacks=lacking(cells) | found.lacks,
+            honours=(honoured(cells) | self.embedding_fields) - {"n"} - lacks.keys(),
+            lacks=lacking(cells) | lacks,
             takes=raw | {"chat"} if self._by_tokens else raw,
             does=found.does.get(model, frozenset({"generate"})),
             context=self._context(model),
             slots=known.slots,
             counts=found.counts,
+            knows_tools=found.knows_tools,
+            gullible=self.gullible and not self.settings.allow_control_strings,
+            architecture=found.architecture,
+            wording=found.wording,
+            wholes=self._raw.wholes if self._by_tokens else self._chat.wholes,
             version=known.version,
+            reads=self.settings.reads,
             parsers=found.parsers,
         )
 
-    async def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
-        way, thinks = self._chat, False
-        if self._by_tokens or type(work.prompt) is not ChatPrompt:
-            way, (work, thinks) = self._raw, await self._rendered(work)
-        if self._at_once(work):
-            yield await self._answer(way, work)
+    def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
+        return self._lists(work)
+
+    async def answer(self, work: Work) -> list[Chunk]:
+        """Who streams all the same is heard out."""
+        begun = await self._begin(work, whole=True)
+        if not isinstance(begun.said, EventStream):
+            return self._answers(begun)
+        heard: list[Chunk] = []
+        most = self.settings.first_token_timeout + self.settings.idle_timeout  # for who talks and says nothing
+        try:
+            async with asyncio.timeout(most) as silence, aclosing(self._lists(work, begun)) as lists:
+                async for chunks in lists:
+                    heard += chunks
+                    silence.reschedule(asyncio.get_running_loop().time() + most)
+        except TimeoutError:
+            raise EngineFailed(f"{self._who} was silent for too long.") from None
+        return heard
+
+    async def _lists(self, work: Work, begun: "_Begun | None" = None) -> AsyncGenerator[list[Chunk], None]:
+        begun = begun or await self._begin(work, whole=self._at_once(work))
+        if not isinstance(stream := begun.said, EventStream):
+            yield self._answers(begun)
             return
-        reader = way.reader(work)
-        stream = await self._stream(way, work)
+        reader, thinks = begun.way.reader(begun.work), begun.thinks
         flow: Flow | None = AnswerFlow(stream, reader)
         try:
             async for events in stream:
@@ -221,8 +261,6 @@ class HttpEngine(Deeds, GeneratesOnly):
         prompt = work.prompt
         thinks = False
         if isinstance(prompt, ChatPrompt):
-            if prompt.tools:
-                raise UnsupportedParameter(f"'tools' are not taken by {self._who} at token level.", param="tools")
             prompt = TokenPrompt(await self._chat_tokens(work.model, prompt, work.effort))
             thinks = self._opens_thought(prompt.tokens)
         elif isinstance(prompt, TokenPrompt) and "tokens" not in (await self.capabilities(work.model)).takes:
@@ -251,33 +289,48 @@ class HttpEngine(Deeds, GeneratesOnly):
         openers = () if known is None else known.abilities.openers
         return any(tuple(tokens[-len(opener) :]) == opener for opener in openers)
 
-    async def _stream(self, way: Way, work: Work) -> EventStream[Any]:
+    async def _begin(self, work: Work, *, whole: bool) -> "_Begun":
+        way, thinks = self._chat, False
+        if self._by_tokens or type(work.prompt) is not ChatPrompt:
+            way, (work, thinks) = self._raw, await self._rendered(work)
+        body, decoder = way.body(work, stream=not whole), way.decoder(work, stream=not whole)
         try:
-            return await self._client.stream(way.path, way.body(work, stream=True), way.decoder(work, stream=True))
+            if whole:
+                return _Begun(way, work, thinks, await self._client.ask(way.path, body, decoder, self._hope()))
+            return _Begun(way, work, thinks, await self._client.stream(way.path, body, decoder))
         except Refused as refused:
             raise explained(refused, self._who, work.model) from None
         except (Lost, Unavailable):
             self._watch.suspect()
             raise
 
-    async def _answer(self, way: Way, work: Work) -> list[Chunk]:
+    def _hope(self) -> Hope:
+        """An answer in one piece takes as long as it takes: it is waited for while the engine is well."""
+        now = asyncio.get_running_loop().time
+        end = now() + self.settings.run_timeout
+        return lambda: self._watch.well and now() < end
+
+    def _answers(self, begun: "_Begun") -> list[Chunk]:
         try:
-            said = await self._client.post(way.path, way.body(work, stream=False), way.decoder(work, stream=False))
-        except Refused as refused:
-            raise explained(refused, self._who, work.model) from None
-        except (Lost, Unavailable):
-            self._watch.suspect()
-            raise
-        try:
-            return way.answers(said, work.sampling)
+            chunks = begun.way.answers(begun.said, begun.work.sampling)
         except AntiphonError as error:
             raise self._hushed(error) from None
+        return [Chunk(text=THINK), *chunks] if begun.thinks else chunks
 
     def _hushed(self, error: AntiphonError) -> AntiphonError:
         """Engines are quoted, but not with the key."""
         error.message = self._client.hushed(error.message.encode("utf-8", "replace")).decode()
         error.args = (error.message,)
         return error
+
+
+class _Begun(Struct, frozen=True):
+    """A work as it was sent, and what the engine says to it: a stream, or all of its answer, decoded."""
+
+    way: Way
+    work: Work
+    thinks: bool  # the prompt ends within a thought
+    said: Any
 
 
 def _models(cards: Sequence[wire.ModelCard]) -> tuple[Model, ...]:

@@ -93,16 +93,26 @@ class ChatBody:
             self._words.put(body, "chat_template_kwargs", prompt.template_kwargs)
         if not prompt.tools:
             return
-        self._words.put(body, "tools", prompt.tools)
+        self._words.put(body, "tools", prompt.tools if self._words.name("tool_choice") else _named_alone(prompt))
         if prompt.tool_choice != "auto":
             self._words.put(body, "tool_choice", prompt.tool_choice)
         if not prompt.parallel_tool_calls:
             self._words.put(body, "parallel_tool_calls", False)
 
 
+def _named_alone(prompt: ChatPrompt) -> Sequence[Json]:
+    """Of the tools, for an engine that cannot be told which of them to call."""
+    choice = prompt.tool_choice
+    if not isinstance(choice, dict):
+        return prompt.tools
+    return [tool for tool in prompt.tools if tool["function"]["name"] == choice["function"]["name"]]
+
+
 class RawBody:
     """For prompts that are rendered already. `text` and `ids`: what the engine calls them; `named`: it wants to know
     the model."""
+
+    shows = ""  # what it calls a list of control tokens that it is to show; nothing: it shows all of them or none
 
     def __init__(
         self, words: Words, fixed: Json, *, text: str = "prompt", ids: str = "prompt", named: bool = True
@@ -123,6 +133,10 @@ class RawBody:
             case ChatPrompt():
                 raise EngineFailed("A rendered prompt was expected here, and a chat was given.")
         self._words.put_all(body, work)
+        if work.shown and self.shows:
+            body[self.shows] = work.shown
+        elif work.shown:
+            self._words.put(body, "skip_special_tokens", False)
         return msgspec.json.encode(body)
 
 

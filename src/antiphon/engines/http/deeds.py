@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 MOST_TOKEN_BYTES = 128  # hardly any token of any vocabulary is longer
 HELLO: Json = {"role": "user", "content": "Hello!"}
+LOOK: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
 
 
@@ -150,6 +151,18 @@ class Deeds:
             return await self.count(model, ChatPrompt((HELLO,))) > 0
         except AntiphonError:
             return False
+
+    async def _knows_tools(self, model: str) -> bool:
+        """Whether an offered tool makes a prompt longer; asked only where the calls are ours to read."""
+        if not self._by_tokens:
+            return True
+        try:
+            alone, offered = [
+                await self._chat_tokens(model, ChatPrompt((HELLO,), tools), None) for tools in ((), (LOOK,))
+            ]
+        except AntiphonError:
+            return False
+        return len(offered) > len(alone)
 
     async def _openers(self, model: str) -> tuple[tuple[int, ...], ...]:
         """Of a prompt that ends with the opening mark of a thought, the last tokens; only where the mark is a token."""

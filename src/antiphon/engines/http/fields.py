@@ -104,7 +104,7 @@ _OLLAMA = Lacking("Ollama's OpenAI endpoint has no such field.")
 _NO_BEAMS = "It takes no beam width for a chat."
 _NO_DRAFTS = "Drafting is settled when its server starts."
 _BEAMS = "the width of a beam search; not streamed"
-_CHOICE = "Ollama does not let a request choose among tools."
+_CHOICE = "it lets no request choose among tools: Antiphon offers only the one that is named, and asks again for a call"
 _NO_GRAMMARS = "It takes schemas only."
 _NO_IDS = "It tells no token ids of a chat."
 _NO_SUCH = "It has no such field."
@@ -236,7 +236,7 @@ TABLE: Final[dict[str, Column]] = {
     ),
     "priority": _nowhere("It knows no priorities.", vllm=Sent("priority"), sglang=Sent("priority")),
     "tools": _everywhere("tools"),
-    "tool_choice": _everywhere("tool_choice", ollama=Lacking(_CHOICE)),
+    "tool_choice": _everywhere("tool_choice", ollama=Kept(_CHOICE)),
     "parallel_tool_calls": _everywhere(
         "parallel_tool_calls",
         ovms=Kept("calls after the first are dropped by Antiphon"),

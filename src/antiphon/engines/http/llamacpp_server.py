@@ -2,6 +2,7 @@
 
 It looks for a client that hung up only when it has something to send: progress on the prompt makes it look.
 It cannot be told to forget what waits in its queue, so no more is sent than it has slots for.
+Where a template knows no tools it tells of them itself, in words that only it reads: so the template is looked at.
 """
 
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ class Props(Struct):
     total_slots: int | None = None
     build_info: str | None = None
     modalities: Modalities = field(default_factory=Modalities)
+    chat_template: str = ""
 
 
 class Applied(Struct):
@@ -41,6 +43,10 @@ PROPS = Decoder(Props)
 APPLIED = Decoder(Applied)
 _ALWAYS: frozenset[Deed] = frozenset({"generate", "tokenize", "detokenize"})
 _STARTED_FOR: tuple[Deed, ...] = ("embed", "rerank")
+
+
+class _Body(RawBody):
+    shows = "preserved_tokens"
 
 
 class LlamaCppServer(HttpEngine):
@@ -64,6 +70,11 @@ class LlamaCppServer(HttpEngine):
         abilities = found.abilities
         if not props.modalities.vision:
             abilities = replace(abilities, lacks={"input_image": "The model sees no images."})
+        abilities = replace(
+            abilities,
+            knows_tools=not self._by_tokens or "tools" in props.chat_template,
+            wording=props.chat_template if self._by_tokens else "",
+        )
         return replace(found, version=props.build_info, slots=slots, abilities=abilities)
 
     async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
@@ -79,7 +90,7 @@ class LlamaCppServer(HttpEngine):
 
     def _raw_way(self, words: Words) -> Way:
         fixed = {"return_tokens": True, "return_progress": True, "cache_prompt": True, "response_fields": FIELDS}
-        return CompletionWay(self._who, f"{self._root}/completion", RawBody(words, fixed))
+        return CompletionWay(self._who, f"{self._root}/completion", _Body(words, fixed))
 
     async def _text_tokens(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
         """Only in control segments is text taken for control tokens."""

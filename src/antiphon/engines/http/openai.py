@@ -21,6 +21,7 @@ class OpenAI(HttpEngine):
         "translate": "/audio/translations",
     }
     embedding_fields = frozenset({"dimensions"})
+    gullible = False  # the API tells control tokens from text itself
 
     async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
         """Which model is good for what is told nowhere; only which paths there are."""

@@ -14,16 +14,15 @@ from antiphon.engines.http.fields import Cell, Column, Kept, Lacking, Sent, colu
 from antiphon.engines.llamacpp.guide import guided
 
 _SAID = Kept("the chat template says it")
-_NO_TOOLS = Kept("there are no tools to say it of")
 _RAW: Final[Column] = {
     "max_output_tokens": Sent("max_tokens"),
     "top_logprobs": Sent("logprobs"),
     "reasoning.effort": _SAID,
     "chat_template_kwargs": _SAID,
     "reasoning items": _SAID,
-    "tools": Lacking("Tools are called at chat level only: leave out --engine-level."),
-    "tool_choice": _NO_TOOLS,
-    "parallel_tool_calls": _NO_TOOLS,
+    "tools": Kept("the model's chat template tells of them, and Antiphon reads the calls"),
+    "tool_choice": Kept("Antiphon sees to it"),
+    "parallel_tool_calls": Kept("calls after the first are dropped by Antiphon"),
     "input_image": Lacking("Images are seen at chat level only."),
 }
 _NO_FORMATS = Lacking("It formats the answers of chats only.")

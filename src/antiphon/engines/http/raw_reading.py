@@ -6,10 +6,10 @@ An answer ends as one to a chat does, so reading.py's reader is taken for everyt
 from collections.abc import Iterable, Iterator
 
 from antiphon.core.prompt import Chunk, Extras, Sampling
+from antiphon.core.stops import StopCut
 from antiphon.engines.http.raw_wire import TextChoice, TextCompletion, TextLogprobs
 from antiphon.engines.http.reading import ChatReader, finite, logprob_of
 from antiphon.engines.http.refusals import said_error
-from antiphon.engines.http.stops import StopCut
 from antiphon.engines.http.wire import counts
 from antiphon.errors import EngineFailed
 from antiphon.protocol.response import Logprob, TopLogprob

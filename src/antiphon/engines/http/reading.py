@@ -9,9 +9,9 @@ An answer that ends without a finish_reason has not ended well, whatever the HTT
 from collections.abc import Iterable, Sequence
 
 from antiphon.core.prompt import Chunk, Extras, Finish, Sampling
+from antiphon.core.stops import StopCut
 from antiphon.engines.http.calls import Calls
 from antiphon.engines.http.refusals import said_error
-from antiphon.engines.http.stops import StopCut
 from antiphon.engines.http.wire import (
     Candidate,
     Choice,

@@ -24,6 +24,7 @@ class ModelInfo(Struct):
     has_image_understanding: bool = True
     tool_call_parser: str | UnsetType | None = UNSET
     reasoning_parser: str | UnsetType | None = UNSET
+    model_type: str | None = None
 
 
 class ServerInfo(Struct):
@@ -64,6 +65,8 @@ class Sglang(Tokenizing):
             lacks=_lacks(info),
             parsers=_parsers(info),
             openers=await self._openers(cards[0].id),
+            architecture=info.model_type,
+            knows_tools=await self._knows_tools(cards[0].id),
         )
 
     def _raw_way(self, words: Words) -> Way:

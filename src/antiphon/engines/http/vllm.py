@@ -11,11 +11,10 @@ from typing import ClassVar
 from antiphon.core.prompt import Json
 from antiphon.engines.base import Deed
 from antiphon.engines.http import wire
-from antiphon.engines.http.deeds import HELLO
+from antiphon.engines.http.deeds import HELLO, LOOK
 from antiphon.engines.http.tokenizing import Tokenizing
 from antiphon.engines.http.watch import Abilities
 
-_TOOL: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 # 32 × 32 grey points.
 _PICTURE = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mNoIAAYRhWMKhhVMFIVAABC"
@@ -56,11 +55,12 @@ class Vllm(Tokenizing):
             lacks=lacks,
             parsers={"tools": "yes"} if parses else {},
             openers=await self._openers(model),
+            knows_tools=await self._knows_tools(model),
         )
 
     async def _parses_tools(self, model: str) -> bool:
         """It looks at the tools first, and then refuses the template."""
-        body: Json = {"model": model, "messages": [HELLO], "tools": [_TOOL], "tool_choice": "auto"}
+        body: Json = {"model": model, "messages": [HELLO], "tools": [LOOK], "tool_choice": "auto"}
         body |= {"chat_template": "-", "max_completion_tokens": 1}
         return "--tool-call-parser" not in (await self._asking.refusal("/v1/chat/completions", body) or "")
 

@@ -32,7 +32,10 @@ class Abilities(Struct, frozen=True, kw_only=True):
     does: dict[str, frozenset[Deed]] = {}  # by model; of one that is not in it nothing is known
     lacks: dict[str, str] = {}  # fields that the table has and this one has not, with the reason
     parsers: dict[str, str] = {}
+    architecture: str | None = None  # of its model, where it tells
+    wording: str = ""  # its model's chat template, where it tells
     openers: tuple[tuple[int, ...], ...] = ()  # tokens by which a prompt puts the model into a thought
+    knows_tools: bool = True  # the model's template
 
 
 class Probe(Struct, frozen=True, kw_only=True):

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import Chunk, Sampling, Work
+from antiphon.core.stops import StopCut
 from antiphon.engines.http import raw_wire, wire
 from antiphon.engines.http.body import ChatBody, RawBody
 from antiphon.engines.http.llamacpp_reading import CompletionReader
 from antiphon.engines.http.raw_reading import TextReader, texts
 from antiphon.engines.http.reading import ChatReader, answers
 from antiphon.engines.http.sglang_reading import GenerateReader
-from antiphon.engines.http.stops import StopCut
 from antiphon.engines.llamacpp.wire import EVENT
 from antiphon.errors import AntiphonError
 
@@ -41,6 +41,7 @@ class Reader(Protocol):
 
 class Way(Protocol):
     path: str
+    wholes: bool  # can it be gone without a stream?
 
     def body(self, work: Work, *, stream: bool) -> bytes: ...
 
@@ -56,6 +57,8 @@ class Way(Protocol):
 class ChatWay:
     """`includes_stop`: the engine sends the stop string along; `tells_all`: what it says beside the answer is under
     names that cost time to look for."""
+
+    wholes = True
 
     def __init__(self, who: str, path: str, body: ChatBody, *, includes_stop: bool, tells_all: bool) -> None:
         self.path = path
@@ -83,6 +86,8 @@ class ChatWay:
 class TextWay:
     """`/v1/completions`."""
 
+    wholes = True
+
     def __init__(self, who: str, path: str, body: RawBody, *, includes_stop: bool) -> None:
         self.path = path
         self._who = who
@@ -104,6 +109,8 @@ class TextWay:
 
 class _Streamed:
     """A way that is only ever gone with a stream."""
+
+    wholes = False
 
     def __init__(self, who: str, path: str, body: RawBody) -> None:
         self.path = path

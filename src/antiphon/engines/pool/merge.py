@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import and_
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.engines.base import Capabilities, Level
@@ -23,8 +22,8 @@ _MOST = 256
 _NOT_ALL = "Not every engine that serves this model has it."
 
 
-class Able(Struct, frozen=True):
-    """What one member can do with a model."""
+class Able(NamedTuple):
+    """What one member can do with a model. Two are the same at a glance if they are of the same two objects."""
 
     member: Member
     able: Capabilities
@@ -43,7 +42,7 @@ class Merged:
     def of(self, model: str, present: list[Able], serving: list[Able]) -> Capabilities:
         """`present`: who can be given work, of those `serving` it; at least one."""
         known = self._known.get(model)
-        if known is not None and _same(known[0], present) and _same(known[1], serving):
+        if known is not None and known[0] == present and known[1] == serving:
             return known[2]
         level = level_of(present)
         able = replace(merged([one for one in present if one.able.prompt == level]), lane=lane(serving))
@@ -73,6 +72,9 @@ def merged(ables: Sequence[Able]) -> Capabilities:
         context=min((able.context for able in every if able.context is not None), default=None),
         slots=slots,
         counts=all(able.counts for able in every),
+        knows_tools=all(able.knows_tools for able in every),
+        gullible=any(able.gullible for able in every),
+        wholes=all(able.wholes for able in every),
         lacks=_lacks(ables, honours),
         version=_said(able.version for able in every),
         parsers={name: by for name, by in first.parsers.items() if all(able.parsers.get(name) == by for able in every)},
@@ -84,13 +86,6 @@ def lane(ables: Sequence[Able]) -> str | None:
     if any(one.able.slots is not None for one in ables):
         return None
     return " ".join(sorted(one.member.seat.place for one in ables))
-
-
-def _same(before: list[Able], now: list[Able]) -> bool:
-    """Of the same members, each of whom says the same as before: it gives the same object then."""
-    return len(before) == len(now) and all(
-        one.member is other.member and one.able is other.able for one, other in zip(before, now, strict=True)
-    )
 
 
 def _common(sets: Iterable[frozenset[T]]) -> frozenset[T]:

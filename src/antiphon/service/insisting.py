@@ -1,0 +1,104 @@
+"""What a request insists on, of what its engine does not see to by itself; and how a model is asked again."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from antiphon.agent.rules import Form, Insistence, Key, Misfit, Rules, ToolRule
+from antiphon.core.prompt import ChatPrompt, Json, Prompt
+from antiphon.errors import BadRequest, InvalidValue
+from antiphon.parsers.base import Parser
+from antiphon.parsers.calls.grammar import without_lookaround
+from antiphon.parsers.registry import load_parser
+from antiphon.protocol.grammars import knows_lark, unreadable
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat
+from antiphon.render.messages import Rendered
+from antiphon.render.tools import Offer, whole
+from antiphon.service.tongues import Heard, Tongue
+from antiphon.service.tongues.base import Held
+from antiphon.service.tongues.demands import must_call
+
+
+async def insistence(
+    request: CreateResponse, rendered: Rendered, tongue: Tongue, heard: Heard, prompt: Prompt
+) -> Insistence | None:
+    """None: it is content with whatever the model says."""
+    if request.skip_special_tokens is False:
+        return None
+    rules = settle_rules(request, rendered, heard.held)
+    if rules.must is None and rules.form is None and not rules.tools:
+        return None
+    for rule in rules.tools.values():
+        if rule.lark is not None and (fault := await asyncio.to_thread(unreadable, rule.lark)):
+            raise InvalidValue(f"The grammar of the tool {rule.offered!r} cannot be read: {fault}", param="tools")
+    return Insistence(rules=rules, again=_Again(rendered.prompt, tongue, heard, prompt))
+
+
+def settle_rules(request: CreateResponse, rendered: Rendered, held: Held) -> Rules:
+    offers = rendered.offered.offers
+    names = must_call(rendered.prompt)
+    must = frozenset([_key(offers[name]) for name in names]) if names else None
+    rules = {key: rule for key, rule in _tool_rules(rendered, held) if rule.held or rule.schema or key in (must or ())}
+    return Rules(must=must, tools=rules, form=_form(request, held))
+
+
+def _tool_rules(rendered: Rendered, held: Held) -> Iterator[tuple[Key, ToolRule]]:
+    for name, offer in rendered.offered.offers.items():
+        yield _key(offer), _tool_rule(name, offer, rendered.offered.schemas[name]["function"], "calls" in held)
+
+
+def _tool_rule(name: str, offer: Offer, function: Json, enforced: bool) -> ToolRule:
+    grammar = offer.grammar
+    if grammar is not None and grammar.syntax == "regex":
+        return ToolRule(offered=name, schema={"type": "string", "pattern": whole(grammar.definition)}, text=True)
+    if grammar is not None and knows_lark():
+        return ToolRule(offered=name, lark=grammar.definition, text=True)
+    if function.get("strict"):
+        schema = function["parameters"]
+        return ToolRule(offered=name, schema=schema, held=not enforced or without_lookaround(schema) != schema)
+    return ToolRule(offered=name, held=False)
+
+
+def _form(request: CreateResponse, held: Held) -> Form | None:
+    """Who did not want it strict is content with any JSON."""
+    match request.text.format:
+        case JsonSchemaFormat(schema=schema, strict=strict):
+            return Form(schema={} if strict is False else schema, held="form" not in held)
+        case JsonObjectFormat():
+            return Form(schema={"type": "object"}, held="form" not in held)
+        case _:
+            return None
+
+
+def _key(offer: Offer) -> Key:
+    return offer.namespace, offer.name
+
+
+class _Again:
+    """The same chat, with what the model said and what was wrong with it; as it was, if its template takes no more."""
+
+    def __init__(self, chat: ChatPrompt, tongue: Tongue, heard: Heard, prompt: Prompt) -> None:
+        self._chat = chat
+        self._tongue = tongue
+        self._heard = heard
+        self._prompt = prompt
+        self._now = datetime.now()
+
+    async def __call__(self, misfit: Misfit) -> tuple[Prompt, Parser]:
+        if self._tongue.long(self._chat):
+            return await asyncio.to_thread(self._asked, misfit)
+        return self._asked(misfit)
+
+    def _asked(self, misfit: Misfit) -> tuple[Prompt, Parser]:
+        said = {"role": "assistant", "content": misfit.said or "(nothing)"}
+        more = (*self._chat.messages, said, {"role": "user", "content": misfit.complaint})
+        chat, heard = replace(self._chat, messages=more), self._heard
+        try:
+            prompt = self._tongue.say(chat, self._now)
+            heard = self._tongue.hear(chat)
+        except BadRequest:
+            prompt = self._prompt
+        return prompt, load_parser(heard.parser)(prompt, heard.reading)

@@ -1,0 +1,47 @@
+"""Which tongue a model speaks."""
+
+from msgspec.structs import replace
+
+from antiphon.engines.base import Capabilities
+from antiphon.parsers.choose import Manner, choose_manner, named_manner
+from antiphon.protocol.request import CreateResponse
+from antiphon.service.tongues.base import Heard as Heard
+from antiphon.service.tongues.base import Tongue as Tongue
+from antiphon.service.tongues.chat import ChatTongue
+from antiphon.service.tongues.gpt_oss import HarmonyTongue, in_harmony
+from antiphon.service.tongues.raw import RawTongue
+
+
+def speak(request: CreateResponse, able: Capabilities, model: str) -> Tongue:
+    """`model`: its name at the engine."""
+    if able.prompt == "chat":
+        return ChatTongue(request, able, named_manner(able.reads))
+    manner = manner_of(able, model)
+    if manner.harmony:
+        return HarmonyTongue(request, able)
+    return RawTongue(request, able, manner)
+
+
+def spoken(able: Capabilities, model: str) -> Capabilities:
+    """What the engine can do, and what can be done because of how the model is spoken to."""
+    manner = heard_as(able, model)
+    if manner is None:
+        return able
+    if manner.harmony:
+        return in_harmony(able)
+    if manner.calls is None or "tools" in able.honours:
+        return able
+    return replace(able, honours=able.honours | {"tools"})
+
+
+def heard_as(able: Capabilities, model: str) -> Manner | None:
+    """None: the engine parses what the model says, and nothing else is looked for."""
+    if able.prompt != "chat":
+        return manner_of(able, model)
+    manner = named_manner(able.reads)
+    return None if manner == Manner(calls=None) else manner
+
+
+def manner_of(able: Capabilities, model: str) -> Manner:
+    template = able.wording if able.template is None else able.template.source
+    return choose_manner(model, able.architecture, template, able.reads)

@@ -1,0 +1,55 @@
+"""Engines that render chats and parse answers themselves: all that is left is to name what is wanted.
+
+Where the operator names a format, the engine leaves that in the text, and it is read here. An engine that takes no
+tools is told of them in words then.
+"""
+
+from datetime import datetime
+
+from antiphon.core.prompt import ChatPrompt, Prompt
+from antiphon.engines.base import Capabilities
+from antiphon.parsers.base import Reading
+from antiphon.parsers.choose import Manner
+from antiphon.protocol.request import CreateResponse
+from antiphon.render.broken import break_up
+from antiphon.render.tool_prompt import FORMAT, in_words
+from antiphon.service.sampling import constraint
+from antiphon.service.tongues.base import Heard, is_much, is_thoughtless
+
+
+class ChatTongue:
+    def __init__(self, request: CreateResponse, able: Capabilities, manner: Manner | None = None) -> None:
+        """`manner`: as far as the operator has named it."""
+        self._manner = manner or Manner(calls=None)
+        self._in_words = self._manner.calls is not None and "tools" not in able.honours
+        self.honours = able.honours | {"tools"} if self._in_words else able.honours
+        self._request = request
+        self._gullible = able.gullible
+        self._broken = False  # something in the prompt may have been
+
+    def long(self, chat: ChatPrompt) -> bool:
+        return self._gullible and is_much(chat)
+
+    def say(self, chat: ChatPrompt, now: datetime) -> Prompt:
+        said = break_up(chat) if self._gullible else chat  # before there are marks of our own in it
+        if self._in_words:
+            said = in_words(said)
+        self._broken = said is not chat
+        return said
+
+    def hear(self, chat: ChatPrompt) -> Heard:
+        made = constraint(self._request)
+        return Heard(
+            parser="unbroken chat" if self._broken else "chat",
+            reading=self._reading(chat),
+            constraint=made,
+            held=frozenset() if made is None else frozenset({"form"}),
+        )
+
+    def _reading(self, chat: ChatPrompt) -> Reading:
+        tools = {tool["function"]["name"]: tool for tool in chat.tools}
+        calls = FORMAT if self._in_words else self._manner.calls
+        off = is_thoughtless(self._request, chat)
+        return Reading(
+            thoughts=self._manner.thoughts, calls=calls if tools else None, tools=tools if calls else {}, unseen=not off
+        )
