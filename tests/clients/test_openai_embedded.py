@@ -136,15 +136,6 @@ def test_an_unknown_model_is_not_found(small: OpenAI) -> None:
     assert raised.value.code == "model_not_found"
 
 
-@pytest.mark.shows("C.22")
-def test_tools_are_refused_by_name(small: OpenAI, model: str) -> None:
-    tool: Any = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": False}
-    with pytest.raises(openai.BadRequestError) as raised:
-        small.responses.create(model=model, input="hi", tools=[tool])
-    assert raised.value.param == "tools"
-    assert raised.value.code == "unsupported_parameter"
-
-
 @pytest.mark.shows("A.27")
 def test_a_prompt_beyond_the_context_is_refused_before_it_runs(small: OpenAI, model: str) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
