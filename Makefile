@@ -18,7 +18,7 @@ run: $(VENV)/.run ## serve the embedded model on 127.0.0.1:8000 (ARGS="--port 90
 	@$(BIN)/antiphon serve $(ARGS)
 
 test: lint types docs-check ## everything: style, types, generated docs, all tests (ARGS="-k name" passes flags on; FAST=1 as in quick)
-	@$(BIN)/python -m pytest $(if $(FAST),-m "not real_model") $(ARGS)
+	@$(BIN)/python -m $(if $(FAST)$(ARGS),pytest $(if $(FAST),-m "not real_model") $(ARGS),tools.lanes)
 
 quick: ## the same without the tests that load a real model
 	@$(MAKE) --no-print-directory test FAST=1

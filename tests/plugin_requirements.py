@@ -1,12 +1,20 @@
 """Holds the tests to requirements.toml: a row that claims to work needs a test that ran and passed.
 
 A test names the rows it shows with `@pytest.mark.shows("A.1", …)`. An unknown id stops the
-collection. The claims are judged after a full run only, since a selection proves nothing.
+collection. The claims are judged after a full run only, since a selection proves nothing; with `--shown FILE` what was
+shown is written there, and whoever runs the rest judges.
 """
+
+import json
+from pathlib import Path
 
 import pytest
 
-from tools.requirements import Row, load
+from tools.requirements import Row, load, ripe, unproved
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shown", metavar="FILE", help="write the requirements that were shown there, and judge nothing")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -15,7 +23,9 @@ def pytest_configure(config: pytest.Config) -> None:
         rows = load(path).rows()
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"cannot read the requirements: {error}")
-    config.pluginmanager.register(Ledger(rows, full=_runs_everything(config)), "requirements-ledger")
+    shown = config.getoption("shown")
+    ledger = Ledger(rows, full=not shown and _runs_everything(config), file=Path(shown) if shown else None)
+    config.pluginmanager.register(ledger, "requirements-ledger")
 
 
 def _runs_everything(config: pytest.Config) -> bool:
@@ -27,9 +37,10 @@ def _runs_everything(config: pytest.Config) -> bool:
 class Ledger:
     """Which rows the tests carry, and which of them a passed test has shown."""
 
-    def __init__(self, rows: dict[str, Row], *, full: bool) -> None:
+    def __init__(self, rows: dict[str, Row], *, full: bool, file: Path | None = None) -> None:
         self.rows = rows
         self.full = full
+        self.file = file
         self.carried: dict[str, set[str]] = {}
         self.shown: set[str] = set()
 
@@ -46,6 +57,8 @@ class Ledger:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.file is not None:
+            self.file.write_text(json.dumps(sorted(self.shown)))
         if self.full and self.unproved() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -58,10 +71,10 @@ class Ledger:
         self._print(terminalreporter, "requirements still planned, although tests show them", self.ripe(), red=False)
 
     def unproved(self) -> list[Row]:
-        return [row for row in self.rows.values() if row.claims and row.id not in self.shown]
+        return unproved(self.rows.values(), self.shown)
 
     def ripe(self) -> list[Row]:
-        return [row for row in self.rows.values() if not row.claims and row.id in self.shown]
+        return ripe(self.rows.values(), self.shown)
 
     @staticmethod
     def _print(reporter: pytest.TerminalReporter, title: str, rows: list[Row], *, red: bool) -> None:

@@ -1,11 +1,12 @@
 """The requirements table and its guard: a claim that no test shows fails a full run."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.plugin_services import SERVICES
-from tools import docs
+from tools import docs, lanes
 from tools.requirements import load
 
 PASSING = "import pytest\n\n@pytest.mark.shows('A.1')\ndef test_it(): pass\n"
@@ -114,3 +115,32 @@ def test_a_missing_service_skips_or_where_it_must_be_there_fails(
     pytester.makepyfile("import pytest\n\n@pytest.mark.needs('chromium')\ndef test_it(): pass\n")
     result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugin_services")
     result.assert_outcomes(**{outcome: 1})
+
+
+def test_a_part_of_the_tests_judges_nothing_and_says_what_it_has_shown(pytester: pytest.Pytester) -> None:
+    _table(pytester, "works", "works")
+    pytester.makepyfile(PASSING)
+    assert pytester.runpytest_inprocess(*PLUGINS, "--shown=shown.json").ret == pytest.ExitCode.OK
+    assert json.loads((pytester.path / "shown.json").read_text()) == ["A.1"]
+
+
+def test_claims_are_judged_over_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = load().rows()
+    claimed = {row.id for row in rows.values() if row.claims}
+    assert lanes.judged(rows.values(), claimed) == 0
+    assert lanes.judged(rows.values(), claimed - {"A.1"}) == 1
+    assert "A.1 " in capsys.readouterr().out
+
+
+def test_every_test_is_in_one_lane(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmarkers =\n    real_model\n")
+    pytester.makepyfile(
+        "import pytest\n\ndef test_one(): pass\n\n"
+        "@pytest.mark.real_model\ndef test_two(): pass\n\ndef test_three(): pass\n"
+    )
+    counts = {
+        lane: pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugin_lanes", f"--lane={lane}")
+        for lane in lanes.LANES
+    }
+    counts["others"].assert_outcomes(passed=2, deselected=1)
+    counts["servers"].assert_outcomes(passed=1, deselected=2)

@@ -5,7 +5,7 @@ The test run (tests/plugin_requirements.py) and docs/compatibility.md both read 
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -46,6 +46,16 @@ class Requirements(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def rows(self) -> dict[str, Row]:
         return {row.id: row for group in self.group for row in group.rows}
+
+
+def unproved(rows: Iterable[Row], shown: Container[str]) -> list[Row]:
+    """Those that claim to work, and no test shows it."""
+    return [row for row in rows if row.claims and row.id not in shown]
+
+
+def ripe(rows: Iterable[Row], shown: Container[str]) -> list[Row]:
+    """Those that are still planned, although tests show them."""
+    return [row for row in rows if not row.claims and row.id in shown]
 
 
 def load(path: Path = ROOT / "requirements.toml") -> Requirements:
