@@ -51,7 +51,7 @@ async def test_an_answer_in_one_piece_is_waited_for_while_there_is_hope() -> Non
 
     async with upstream(behave) as path, asyncio.timeout(10):
         with pytest.raises(EngineFailed, match="did not answer in time"):
-            await client(path, Deadlines(first=0.02)).ask("/say", b"{}", WORD, lambda: hopes.pop(0))
+            await client(path, Deadlines(first=0.02)).ask("/say", b"{}", WORD, WORD, lambda: hopes.pop(0))
     assert not hopes
 
 
@@ -61,7 +61,7 @@ async def test_who_asks_for_one_piece_and_is_given_a_stream_gets_that() -> None:
         writer.write(STREAM + event(b'{"word":"a"}') + event(b'{"word":"b"}') + END)
 
     async with upstream(behave) as path:
-        said = await client(path).ask("/say", b"{}", WORD)
+        said = await client(path).ask("/say", b"{}", WORD, WORD)
         assert isinstance(said, EventStream)
         assert [word.word async for words in said for word in words] == ["a", "b"]
 

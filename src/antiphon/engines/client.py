@@ -20,6 +20,7 @@ from antiphon.engines.sse import EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_ANSWER_BYTES = 32 * 1024 * 1024  # that comes in one piece: text is never so much
@@ -75,14 +76,17 @@ class Client:
     async def post(self, path: str, body: bytes, decoder: Decoder[T]) -> T:
         return await self._call(self._post(path, body), decoder)
 
-    async def ask(self, path: str, body: bytes, decoder: Decoder[T], hope: Hope | None = None) -> "T | EventStream[T]":
-        """For an answer in one piece; who streams all the same is not told otherwise, and the stream is to be closed.
+    async def ask(
+        self, path: str, body: bytes, decoder: Decoder[T], events: Decoder[S], hope: Hope | None = None
+    ) -> "T | EventStream[S]":
+        """For an answer in one piece; who streams all the same is not told otherwise, and the stream, of which `events`
+        are to be read, is to be closed.
 
         While there is `hope` it may take longer to begin than other answers.
         """
         connection = await self._answering(self._post(path, body), hope)
         if connection.streams:
-            return EventStream(self, connection, decoder)
+            return EventStream(self, connection, events)
         return await self._read(connection, decoder, MAX_ANSWER_BYTES)
 
     async def relay(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str]:

@@ -296,7 +296,8 @@ class HttpEngine(Deeds, GeneratesOnly):
         body, decoder = way.body(work, stream=not whole), way.decoder(work, stream=not whole)
         try:
             if whole:
-                return _Begun(way, work, thinks, await self._client.ask(way.path, body, decoder, self._hope()))
+                events = way.decoder(work, stream=True)
+                return _Begun(way, work, thinks, await self._client.ask(way.path, body, decoder, events, self._hope()))
             return _Begun(way, work, thinks, await self._client.stream(way.path, body, decoder))
         except Refused as refused:
             raise explained(refused, self._who, work.model) from None

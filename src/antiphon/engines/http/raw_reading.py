@@ -71,7 +71,7 @@ class TextReader(ChatReader):
 def texts(who: str, completion: TextCompletion, sampling: Sampling) -> list[Chunk]:
     """All of an answer that came at once: of several choices one after the other, best first."""
     if completion.error is not None:
-        raise said_error(who, completion.error)
+        raise EngineFailed(f"{who} answered with an error, and as if it were none.")
     chosen = sorted(completion.choices or (), key=lambda choice: choice.index or 0)[: sampling.n]
     if not chosen:
         raise EngineFailed(f"{who} answered without an answer.")
