@@ -10,8 +10,6 @@ from antiphon.core.stops import StopCut
 from antiphon.engines.http.raw_wire import TextChoice, TextCompletion, TextLogprobs
 from antiphon.engines.http.reading import ChatReader, finite, logprob_of
 from antiphon.engines.http.refusals import said_error
-from antiphon.engines.http.wire import counts
-from antiphon.errors import EngineFailed
 from antiphon.protocol.response import Logprob, TopLogprob
 
 
@@ -67,40 +65,15 @@ class TextReader(ChatReader):
             if choice.stop_reason is not None:
                 self._beside().stop_reason = choice.stop_reason
 
-
-def texts(who: str, completion: TextCompletion, sampling: Sampling) -> list[Chunk]:
-    """All of an answer that came at once: of several choices one after the other, best first."""
-    if completion.error is not None:
-        raise EngineFailed(f"{who} answered with an error, and as if it were none.")
-    chosen = sorted(completion.choices or (), key=lambda choice: choice.index or 0)[: sampling.n]
-    if not chosen:
-        raise EngineFailed(f"{who} answered without an answer.")
-    chunks: list[Chunk] = []
-    for number, choice in enumerate(chosen):
-        choice.index = 0
-        reader = TextReader(who, sampling, full=True)
-        said = reader.feed([TextCompletion(choices=[choice])])
-        if reader.fault is not None:
-            raise reader.fault
-        (last,) = reader.end()
-        for chunk in [*said, last]:
-            chunk.choice = number
-        if number + 1 == len(chosen):
-            last.counts, last.extras = counts(completion.usage), _extras(completion, choice)
-            said.append(last)
-        chunks += said
-    return chunks
-
-
-def _extras(completion: TextCompletion, choice: TextChoice) -> Extras | None:
-    extras = Extras(
-        stop_reason=choice.stop_reason,
-        prompt_logprobs=choice.prompt_logprobs,
-        kv_transfer_params=completion.kv_transfer_params,
-        system_fingerprint=completion.system_fingerprint,
-        service_tier=completion.service_tier,
-    )
-    return None if extras == Extras() else extras
+    def beside(self, completion: TextCompletion, choice: TextChoice) -> Extras | None:  # type: ignore[override]  # of another endpoint
+        extras = Extras(
+            stop_reason=choice.stop_reason,
+            prompt_logprobs=choice.prompt_logprobs,
+            kv_transfer_params=completion.kv_transfer_params,
+            system_fingerprint=completion.system_fingerprint,
+            service_tier=completion.service_tier,
+        )
+        return None if extras == Extras() else extras
 
 
 def _logprobs(choice: TextChoice, said: TextLogprobs, most: int) -> Iterator[Logprob]:

@@ -7,6 +7,7 @@ An answer that ends without a finish_reason has not ended well, whatever the HTT
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from antiphon.core.prompt import Chunk, Extras, Finish, Sampling
 from antiphon.core.stops import StopCut
@@ -112,6 +113,18 @@ class ChatReader:
             extras = self._beside()
             extras.system_fingerprint, extras.service_tier = event.system_fingerprint, event.service_tier
 
+    def beside(self, completion: FullCompletion, choice: Choice) -> Extras | None:
+        """All that was said once, of an answer that came at once."""
+        extras = Extras(
+            stop_reason=None if self._extras is None else self._extras.stop_reason,
+            prompt_logprobs=completion.prompt_logprobs,
+            prompt_token_ids=completion.prompt_token_ids,
+            kv_transfer_params=completion.kv_transfer_params,
+            system_fingerprint=completion.system_fingerprint,
+            service_tier=completion.service_tier,
+        )
+        return None if extras == Extras() else extras
+
     def _beside(self) -> Extras:
         if self._extras is None:
             self._extras = Extras()
@@ -168,8 +181,9 @@ def stopped_by(choice: Choice) -> int | str | None:
     return choice.stop_reason if isinstance(matched, list | None) else matched
 
 
-def answers(who: str, completion: FullCompletion, sampling: Sampling) -> list[Chunk]:
-    """All of an answer that came at once: of several choices one after the other, best first."""
+def answers(kind: type[ChatReader], who: str, completion: Any, sampling: Sampling) -> list[Chunk]:
+    """All of an answer that came at once, as that kind of reader hears it: of several choices one after the other,
+    best first."""
     if completion.error is not None:
         raise EngineFailed(f"{who} answered with an error, and as if it were none.")
     chosen = sorted(completion.choices or (), key=lambda choice: choice.index or 0)[: sampling.n]
@@ -177,31 +191,19 @@ def answers(who: str, completion: FullCompletion, sampling: Sampling) -> list[Ch
         raise EngineFailed(f"{who} answered without an answer.")
     chunks: list[Chunk] = []
     for number, choice in enumerate(chosen):
-        reader = ChatReader(who, sampling, full=True)
         choice.index = 0
-        said = reader.feed([FullCompletion(choices=[choice])])
+        reader = kind(who, sampling, full=True)
+        said = reader.feed([type(completion)(choices=[choice])])
         if reader.fault is not None:
             raise reader.fault
         (last,) = reader.end()
         for chunk in [*said, last]:
             chunk.choice = number
         if number + 1 == len(chosen):
-            last.counts, last.extras = counts(completion.usage), _extras(completion, last.extras)
+            last.counts, last.extras = counts(completion.usage), reader.beside(completion, choice)
             said.append(last)
         chunks += said
     return chunks
-
-
-def _extras(completion: FullCompletion, known: Extras | None) -> Extras | None:
-    extras = Extras(
-        stop_reason=None if known is None else known.stop_reason,
-        prompt_logprobs=completion.prompt_logprobs,
-        prompt_token_ids=completion.prompt_token_ids,
-        kv_transfer_params=completion.kv_transfer_params,
-        system_fingerprint=completion.system_fingerprint,
-        service_tier=completion.service_tier,
-    )
-    return None if extras == Extras() else extras
 
 
 def _calls(delta: Delta) -> Sequence[ToolCall]:

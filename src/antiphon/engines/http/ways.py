@@ -13,7 +13,7 @@ from antiphon.core.stops import StopCut
 from antiphon.engines.http import raw_wire, wire
 from antiphon.engines.http.body import ChatBody, RawBody
 from antiphon.engines.http.llamacpp_reading import CompletionReader
-from antiphon.engines.http.raw_reading import TextReader, texts
+from antiphon.engines.http.raw_reading import TextReader
 from antiphon.engines.http.reading import ChatReader, answers
 from antiphon.engines.http.sglang_reading import GenerateReader
 from antiphon.engines.llamacpp.wire import EVENT
@@ -77,7 +77,7 @@ class ChatWay:
         return ChatReader(self._who, work.sampling, cut_for(work.sampling, self._includes_stop), self._full(work))
 
     def answers(self, said: wire.FullCompletion, sampling: Sampling) -> list[Chunk]:
-        return answers(self._who, said, sampling)
+        return answers(ChatReader, self._who, said, sampling)
 
     def _full(self, work: Work) -> bool:
         return self._tells_all or work.sampling.return_token_ids
@@ -104,7 +104,7 @@ class TextWay:
         return TextReader(self._who, work.sampling, cut_for(work.sampling, self._includes_stop))
 
     def answers(self, said: raw_wire.TextCompletion, sampling: Sampling) -> list[Chunk]:
-        return texts(self._who, said, sampling)
+        return answers(TextReader, self._who, said, sampling)
 
 
 class _Streamed:

@@ -109,19 +109,9 @@ class Pool:
         attempts = _Attempts(self._patience)
         while True:
             member = await self._choose(work, attempts)
-            try:
-                with member.enter(work.model) as errand:
-                    try:
-                        chunks = await member.engine.answer(work)
-                    except AntiphonError as error:
-                        errand.failed(error)
-                        attempts.failed(member, error)
-                    else:
-                        errand.began()
-                        errand.ended()
-                        return chunks
-            finally:
-                self._free()
+            chunks = await self._tried(member, work.model, attempts, lambda engine: engine.answer(work))
+            if chunks is not None:
+                return chunks
 
     async def count(self, model: str, prompt: Prompt) -> int:
         return await self._ask(model, lambda engine: engine.count(model, prompt))
@@ -155,19 +145,26 @@ class Pool:
             if not fit:
                 raise attempts.error or self._nobody(model)
             member = fit[least([_candidate(one, model) for one in fit])].member
-            try:
-                with member.enter(model) as errand:
-                    try:
-                        given = await call(member.engine)
-                    except AntiphonError as error:
-                        errand.failed(error)
-                        attempts.failed(member, error)
-                    else:
-                        errand.began()
-                        errand.ended()
-                        return given
-            finally:
-                self._free()
+            if (given := await self._tried(member, model, attempts, call)) is not None:
+                return given
+
+    async def _tried(
+        self, member: Member, model: str, attempts: "_Attempts", call: Callable[[Engine], Awaitable[T]]
+    ) -> T | None:
+        """None: it failed, and another may be asked."""
+        try:
+            with member.enter(model) as errand:
+                try:
+                    given = await call(member.engine)
+                except AntiphonError as error:
+                    errand.failed(error)
+                    attempts.failed(member, error)
+                    return None
+                errand.began()
+                errand.ended()
+                return given
+        finally:
+            self._free()
 
     async def _choose(self, work: Work, attempts: "_Attempts") -> Member:
         """Whoever may be given this work now, and has room: or wait until somebody has."""
