@@ -1,23 +1,40 @@
-"""What reading a tool-call format costs: processor time for each token of four characters, on top of a parser that
-looks for nothing. Over plain text, over calls as they were recorded, which are short, and over calls with a text to
-write. `python -m bench.formats` prints it alone."""
+"""What reading thoughts and tool calls costs: processor time for each token, on top of a parser that looks for nothing.
 
+- text: prose with a block of code, where calls or thoughts are looked for and there are none; the two of thinking:
+  half of it thought.
+- long calls: each recorded call with 700 characters more to say in its last string.
+- short calls: every recording by itself, the cut ones too; some are four tokens of text and one call without arguments.
+- answer: what a model says that is asked for two things: a sentence of text (where the format lets text come first)
+  and the recorded parallel calls, mostly of 20 to 60 tokens each.
+
+In the first three a token is four characters, wherever that cuts. In an answer tokens are those of gpt-oss's vocabulary,
+and marks that are control tokens of a family are one each. Of several rounds the best counts, and the parser that looks
+for nothing is timed in each of them. Making a parser, once for each response, is not counted: a row says what it takes.
+What comes after it, from deltas to bytes, is the path. `python -m bench.formats` prints it alone."""
+
+import codecs
 import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
+from antiphon.core.harmony import vocabulary
 from antiphon.core.prompt import Chunk, TextPrompt
 from antiphon.parsers.base import PLAIN, Reading
-from antiphon.parsers.calls.registry import FORMATS
+from antiphon.parsers.calls.registry import FORMATS, load_format
 from antiphon.parsers.raw import RawParser
-from bench.table import Row, table
-from tests.golden.calls.recordings import Recording, load, schemas
+from antiphon.parsers.thoughts import THOUGHTS
+from bench.table import Row, grid, table
+from tests.golden.calls.recordings import Recording, load, play, schemas
 
 TARGET = 3.0  # µs a token
 ROUNDS = 7
 TOKEN = 4  # characters
+KINDS = ("text", "long calls", "short calls", "answer")
 MORE = " and what else there is to say of it" * 20
+SENTENCE = "I will look both of them up for you, and then compare what I find with what you told me before.\n\n"
 PROSE = (
     "The answer is short: a list holds its items in order, and a dictionary finds them by key.\n\n"
     "```python\nfor name, price in prices.items():\n    if price < 10 and seen[name]:\n        total += price\n```\n\n"
@@ -27,28 +44,79 @@ NO_PROMPT = TextPrompt(())
 Work = tuple[Reading, list[Chunk]]
 
 
-def formats(rounds: int = ROUNDS) -> list[Row]:
-    """A row for each format and each kind of answer."""
+class Costs(Struct, frozen=True, kw_only=True):
+    """Of reading one format, µs a token by kind of answer."""
+
+    name: str
+    figures: dict[str, float]
+
+    @property
+    def over(self) -> bool:
+        return max(self.figures.values()) > TARGET
+
+    def cells(self) -> tuple[str, ...]:
+        figures = (f"{self.figures[kind]:.2f}" if kind in self.figures else "" for kind in KINDS)
+        return (self.name, *figures, f"≤ {TARGET:g}", "over" if self.over else "PASS")
+
+
+def formats(rounds: int = ROUNDS) -> list[Costs]:
+    """A row for each way to think, as far as their marks differ, and each format of calls."""
     prose = _chunks(PROSE * 40)
-    nothing = _cost([(PLAIN, prose)], rounds)
-    rows = [Row(name="reading, nothing looked for: µs/token", ours=nothing)]
-    for form in FORMATS:
-        recorded = [each for each in load(form) if not each.broken]
-        measured: dict[str, list[Work]] = {
-            "text": [(_reading(form, recorded[0]), prose)],
-            "long calls": [(_reading(form, each), _chunks(said)) for each in recorded for said in _lengthened(each)],
-            "short calls": [(_reading(form, each), _chunks(each.output)) for each in recorded] * 8,
-        }
-        rows += [
-            Row(name=f"{form}, {what}: µs/token", ours=_cost(work, rounds) - nothing, target=TARGET)
-            for what, work in measured.items()
-            if work
-        ]
-    return rows
+    alike = {marks: name for name, marks in reversed(THOUGHTS.items())}
+    return [
+        *[_costs(f"thoughts: {name}", {"text": _thinking(name)}, rounds) for name in sorted(alike.values())],
+        *[_costs(form, _calling(form, prose), rounds) for form in FORMATS],
+    ]
+
+
+def formats_table(rows: Sequence[Costs]) -> str:
+    return grid(("reading: µs/token", *KINDS, "target", ""), [row.cells() for row in rows])
+
+
+def making(rounds: int = ROUNDS) -> Row:
+    """The dearest parser, once for each response."""
+    readings = [_reading(form, load(form)[0]) for form in FORMATS]
+    dearest = max(min(_made(reading) for _ in range(rounds)) for reading in readings)
+    return Row(name="making a parser, the dearest: µs/response", ours=dearest)
+
+
+def _made(reading: Reading) -> float:
+    begun = time.process_time()
+    for _ in range(100):
+        RawParser(NO_PROMPT, reading)
+    return (time.process_time() - begun) * 1e4
+
+
+def _thinking(name: str) -> list[Work]:
+    marks = THOUGHTS[name]
+    said = f"{marks.opening[0]}\n{PROSE * 20}\n{marks.closing[0]}\n\n{PROSE * 20}"
+    return [(Reading(thoughts=name), _chunks(said))]
+
+
+def _calling(form: str, prose: list[Chunk]) -> dict[str, list[Work]]:
+    recorded = [each for each in load(form) if not each.broken]
+    parallel = [each for each in recorded if _calls(each) > 1]
+    return {
+        "text": [(_reading(form, recorded[0]), prose)],
+        "long calls": [(_reading(form, each), _chunks(said)) for each in recorded for said in _lengthened(each)],
+        "short calls": [(_reading(form, each), _chunks(each.output)) for each in recorded] * 8,
+        "answer": [(_reading(form, each), _tokens(form, _answer(form, each))) for each in parallel] * 16,
+    }
 
 
 def _reading(form: str, recording: Recording) -> Reading:
     return Reading(calls=form, tools=schemas(recording))
+
+
+def _calls(recording: Recording) -> int:
+    return sum(1 for told in recording.expected if told.arguments)
+
+
+def _answer(form: str, recording: Recording) -> str:
+    """Where text that comes first makes text of the calls, there is none."""
+    spoken = SENTENCE + recording.output
+    told = play(form, recording, [spoken])
+    return spoken if sum(1 for each in told if each.arguments) == _calls(recording) else recording.output
 
 
 def _lengthened(recording: Recording) -> Iterator[str]:
@@ -68,10 +136,35 @@ def _chunks(text: str) -> list[Chunk]:
     return [Chunk(text=text[at : at + TOKEN]) for at in range(0, len(text), TOKEN)]
 
 
+def _tokens(form: str, text: str) -> list[Chunk]:
+    """As a model says them. A character that is cut comes with the token that ends it."""
+    controls, known = load_format(form)({}).controls, vocabulary()
+    cut = codecs.getincrementaldecoder("utf-8")()
+    said: list[str] = []
+    for part in _parted(text, controls):
+        words = [part] if part in controls else map(known.word, known.tokens(part))
+        said += [word if isinstance(word, str) else cut.decode(word) for word in words]
+    return [Chunk(text=word) for word in said]
+
+
+def _parted(text: str, controls: Sequence[str]) -> Iterator[str]:
+    """Control tokens, and what is between them."""
+    while text:
+        place, mark = min([(text.find(mark), mark) for mark in controls if mark in text], default=(len(text), ""))
+        yield from filter(None, (text[:place], mark))
+        text = text[place + len(mark) :]
+
+
+def _costs(name: str, kinds: dict[str, list[Work]], rounds: int) -> Costs:
+    return Costs(name=name, figures={kind: _cost(work, rounds) for kind, work in kinds.items() if work})
+
+
 def _cost(work: Sequence[Work], rounds: int) -> float:
-    """Of a token, at best: the processor is shared. Making the parsers is not counted."""
-    tokens = sum(len(chunks) for _, chunks in work)
-    return min(_once(work) for _ in range(rounds)) / tokens * 1e6
+    """Of a token, on top of the same tokens with nothing to look for; at best, as the processor is shared."""
+    plain = [(PLAIN, chunks) for _, chunks in work]
+    took = [(_once(work), _once(plain)) for _ in range(rounds)]
+    read, passed = map(min, zip(*took, strict=True))
+    return (read - passed) / sum(len(chunks) for _, chunks in work) * 1e6
 
 
 def _once(work: Sequence[Work]) -> float:
@@ -86,4 +179,5 @@ def _once(work: Sequence[Work]) -> float:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table(formats()) + "\n")
+    rows = formats()
+    sys.stdout.write(f"{formats_table(rows)}\n\n{table([making()])}\n")

@@ -34,8 +34,11 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def table(rows: Sequence[Row], yardstick: str = "bare ASGI") -> str:
-    heads = ("", "ours", yardstick, "ratio", "target", "")
-    lines = [heads, *(row.cells() for row in rows)]
+    return grid(("", "ours", yardstick, "ratio", "target", ""), [row.cells() for row in rows])
+
+
+def grid(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [heads, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     return "\n".join(_line(line, widths) for line in lines)
 

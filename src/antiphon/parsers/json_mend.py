@@ -22,6 +22,7 @@ MOST_ESCAPES: Final = 512  # that are mended, in one string after the other
 _OPENS: Final = {"{": "}", "[": "]", "(": "]"}  # what each is closed by, in JSON
 _CLOSES: Final = {"}": "}", "]": "]", ")": "]"}
 _ENDS_WORD: Final = frozenset(" \t\n\r,:;{}[]()<>\"'`=")
+_ENDS_KEY: Final = frozenset(":}")
 _WORDS: Final = frozenset({"true", "false", "null"})
 _PYTHON: Final = {"True": "true", "False": "false", "None": "null", "NaN": "null", "Infinity": "null"}
 _LACK_COMMA: Final = frozenset("\"'{[")  # what begins without doubt, even if there was no comma
@@ -65,6 +66,15 @@ class JsonMend:
     def over(self) -> bool:
         """It is done or broken."""
         return self._state >= DONE
+
+    @property
+    def awaited(self) -> frozenset[str] | None:
+        """Text without any of these can wait for more: of a key, or around it, nothing is said before its value."""
+        if self._word:
+            return _ENDS_WORD
+        if self._is_key if self._string.quote else self._state is not VALUE and self._closers[-1:] == ["}"]:
+            return _ENDS_KEY
+        return None
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
         """The JSON that this adds, and where the reading stopped: at the end, after the value, or where it broke."""

@@ -18,6 +18,10 @@ class Flow(Protocol):
     @property
     def over(self) -> bool: ...
 
+    @property
+    def awaited(self) -> frozenset[str] | None:
+        """Text without any of these can wait for more; None: it cannot."""
+
     def feed(self, text: str, at: int = 0) -> tuple[str, int]: ...
 
 
@@ -63,6 +67,8 @@ class Arguments:
 
 class _Quoted:
     """A string, from after its quote on: the JSON that is in it, or itself."""
+
+    awaited = None
 
     def __init__(self, quote: str) -> None:
         self._string = JsonString()

@@ -10,29 +10,33 @@ class Finder:
         if any(one != other and other.startswith(one) for one in marks for other in marks) or "" in marks:
             raise ValueError(f"ambiguous marks: {marks}")
         self._marks = marks
-        self._firsts = frozenset(mark[0] for mark in marks)
-        self._beginnings = frozenset(mark[:end] for mark in marks for end in range(1, len(mark)))
         self._longest = max(map(len, marks), default=0)
+        self.firsts = frozenset(mark[0] for mark in marks)
+        self.beginnings = frozenset(mark[:end] for mark in marks for end in range(1, len(mark)))
         self.shortest = min(map(len, marks), default=0)
 
     def may_be_in(self, text: str) -> bool:
         """Whether a mark, or the beginning of one, may be in it: quickly told."""
-        return not self._firsts.isdisjoint(text)
+        return not self.firsts.isdisjoint(text)
 
     def over(self, text: str) -> "Search":
+        if self.firsts.isdisjoint(text):
+            return Search(text, (), len(text))
         return Search(text, self._marks, self.open_end(text))
 
     def begins(self, text: str, at: int) -> bool:
         """Whether all that is left of the text may be the beginning of a mark."""
-        return len(text) - at < self._longest and text[at:] in self._beginnings
+        return len(text) - at < self._longest and text[at:] in self.beginnings
 
     def open_end(self, text: str) -> int:
         """From where on the text may be the beginning of a mark; its end if nowhere."""
-        end = len(text)
-        for at in range(max(0, end - self._longest + 1), end):
-            if text[at] in self._firsts and text[at:] in self._beginnings:
-                return at
-        return end
+        begin = max(0, len(text) - self._longest + 1)
+        tail = text[begin:]
+        if not self.firsts.isdisjoint(tail):
+            for at, char in enumerate(tail):
+                if char in self.firsts and tail[at:] in self.beginnings:
+                    return begin + at
+        return len(text)
 
 
 class Search:

@@ -1,23 +1,40 @@
 """Gemma's families: call:f{a:<escape>x<escape>,b:1} between marks; the quotes are marks of their own."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
+from antiphon.core.prompt import Json
+from antiphon.parsers.calls.finder import Finder
 from antiphon.parsers.calls.literal_call import LiteralCall
 from antiphon.parsers.calls.literal_calls import LiteralCalls
-from antiphon.parsers.calls.marked import Frame, OneCall
+from antiphon.parsers.calls.marked import Frame, OneCall, beginnings
 from antiphon.parsers.calls.script import Script
 
 _CALL: Final = "call:"
 _KEY_ENDS: Final = frozenset(":,{}[]<")
+_DECIDES: Final = frozenset(">,{}[]")
 _WORD_ENDS: Final = frozenset(",{}[]<")
 
 
 def _script(quote: str) -> Script:
-    return Script(opener="{", closer="}", quotes=(quote,), key_ends=_KEY_ENDS, word_ends=_WORD_ENDS, python=False)
+    return Script(
+        opener="{",
+        closer="}",
+        quotes=(quote,),
+        key_ends=_KEY_ENDS,
+        word_ends=_WORD_ENDS,
+        decides=_DECIDES,
+        beginnings=Finder(quote).beginnings,
+        python=False,
+    )
 
 
 class GemmaCalls(LiteralCalls):
     script: ClassVar[Script]
+
+    def __init__(self, tools: Mapping[str, Json]) -> None:
+        super().__init__(tools)
+        self._beginnings = beginnings(self._inner, _CALL)
 
     def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
         if text.startswith(_CALL, at):

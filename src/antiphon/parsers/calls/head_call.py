@@ -9,8 +9,10 @@ from typing import Final
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.finder import Finder
 from antiphon.parsers.calls.json_call import JsonCall
+from antiphon.parsers.calls.marked import NO_BEGINNINGS, Awaited
 
 LONGEST_HEAD: Final = 512
+_BRACE: Final = frozenset("{")
 
 Head = Callable[[str], str | None]
 
@@ -31,6 +33,9 @@ class HeadCall(JsonCall):
         if self._arguments.done and not (self._verbatim or self.over):
             self._end(out)
         return at, more
+
+    def awaits(self) -> Awaited:
+        return (None if self.started else _BRACE), NO_BEGINNINGS
 
     def _read_head(self, text: str, at: int, out: list[Piece]) -> int:
         brace = text.find("{", at, at + LONGEST_HEAD)

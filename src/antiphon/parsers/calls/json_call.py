@@ -41,9 +41,14 @@ class JsonCall:
         return ""
 
     @property
-    def flow(self) -> Flow | None:
-        """What arguments that have begun can be fed to; all it says is theirs."""
-        return self._arguments.flow if self.started and not self._verbatim else None
+    def stream(self) -> Flow | None:
+        """What arguments that have begun, and go on, can be fed to; all it says is theirs."""
+        flow = self._arguments.flow if self.started and not self._verbatim else None
+        return None if flow is None or flow.over else flow
+
+    def flow(self, text: str) -> str:
+        """Nothing: who feeds it looks at `stream`."""
+        return ""
 
     def _accept(self, name: object) -> bool:
         """Whether it is a name; else this is no call."""

@@ -16,7 +16,7 @@ from antiphon.parsers.calls.finder import Search
 from antiphon.parsers.calls.grammar import Shape, write_grammar
 from antiphon.parsers.calls.head_call import Head, HeadCall
 from antiphon.parsers.calls.json_call import JsonCall
-from antiphon.parsers.calls.marked import Frame, MarkedCalls, OneCall
+from antiphon.parsers.calls.marked import GATHERED, Frame, MarkedCalls, OneCall
 from antiphon.parsers.calls.object_call import Keys, ObjectCall
 from antiphon.parsers.json_leap import WHITE, after
 
@@ -37,8 +37,7 @@ class JsonCalls(MarkedCalls):
     shape: ClassVar[Shape | None] = None  # how a grammar writes them; None: there is none
 
     def __init__(self, tools: Mapping[str, Json]) -> None:
-        super().__init__(tools)
-        self._fresh = self.frame.whole  # nothing but space was said yet
+        super().__init__(tools, self.frame.whole)
         self._headed = False  # here a call with a head may begin
         self._flow: Flow | None = None  # what the arguments of the call can be fed to
         self._known = tools if self.frame.whole else None
@@ -54,12 +53,15 @@ class JsonCalls(MarkedCalls):
     def feed(self, text: str) -> Sequence[Piece]:
         """On the token path: most of most calls is arguments, which need nobody but the one who mends them."""
         flow = self._flow
-        if flow is None or self._held:
-            pieces = super().feed(text)
-            call = self._call
-            if call is not None:
-                self._flow = call.flow if isinstance(call, JsonCall) else None
-            return pieces
+        if flow is None:
+            return super().feed(text)
+        awaited = flow.awaited
+        if awaited is not None and awaited.isdisjoint(text) and len(self._held) < GATHERED:
+            self._held += text
+            return ()
+        if self._held:
+            text = self._held + text
+            self._held = ""
         said, at = flow.feed(text)
         number = self._calls
         if at == len(text) and not flow.over:
@@ -70,8 +72,10 @@ class JsonCalls(MarkedCalls):
         self._go(text, out, at)
         return out
 
-    def _may_begin(self, text: str) -> bool:
-        return self._fresh or self._outer.may_be_in(text)
+    def _settle(self) -> None:
+        super()._settle()
+        if isinstance(self._call, JsonCall):
+            self._flow = self._call.stream
 
     def _outside(self, text: str, at: int, search: Search, out: list[Piece]) -> tuple[int, bool]:
         if self._fresh:

@@ -9,9 +9,10 @@ from enum import IntEnum
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.literals import Literals
+from antiphon.parsers.calls.marked import NO_BEGINNINGS, Awaited
 from antiphon.parsers.calls.schemas import Offered
 from antiphon.parsers.calls.script import Budget, Script
-from antiphon.parsers.calls.tagged_call import LONGEST_NAME, is_name
+from antiphon.parsers.calls.tagged_call import LONGEST_NAME, NO_NAME, is_name
 
 
 class State(IntEnum):
@@ -50,6 +51,9 @@ class LiteralCall:
     def flow(self, text: str) -> str:
         """What this adds to a string in whose middle it is; nothing: that has to be looked at."""
         return self._literals.flow(text) if self._literals is not None and self._state is State.STARTED else ""
+
+    def awaits(self) -> Awaited:
+        return (NO_NAME, NO_BEGINNINGS) if self._literals is None else self._literals.awaits()
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         more = True

@@ -13,7 +13,7 @@ import json
 from enum import IntEnum
 from typing import Final
 
-from antiphon.parsers.calls.marked import after_space
+from antiphon.parsers.calls.marked import NO_BEGINNINGS, Awaited, after_space
 from antiphon.parsers.calls.nest import DEEPEST, Nest
 from antiphon.parsers.calls.python_text import end_of_string, whole_until
 from antiphon.parsers.calls.python_words import NUMERIC, is_plain_number, number_run, word_as_json
@@ -89,6 +89,15 @@ class Literals:
         if self._state is not State.TEXT or self._role is State.KEY or self._value is not None:
             return ""
         return "" if self._quote[0] in text or (self._script.python and "\\" in text) else inner(text)
+
+    def awaits(self) -> Awaited:
+        """Of a name nothing is said before its value begins."""
+        state, script = self._state, self._script
+        if state is State.TEXT:
+            return None, script.beginnings
+        if state is State.WORD:
+            return script.word_ends if self._role is State.VALUE else script.key_ends, NO_BEGINNINGS
+        return (None if state is State.GLUE else script.decides), NO_BEGINNINGS
 
     def feed(self, text: str, at: int) -> tuple[int, bool]:
         """Where it stopped, and whether to go on from there; else the rest is to come again, with more."""

@@ -4,14 +4,17 @@
                            └──anything else──▶ OUTSIDE: if there was no call, it was text all along
 
 How a call begins, and how it is read, is the family's. An answer full of beginnings that come to nothing is text from
-some point on: time is bounded, whatever a model says.
+some point on: time is bounded, whatever a model says. Most tokens of a call decide nothing by themselves, such as those
+of a mark, a name or a tag: they are gathered, and looked at once with the token that does.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import ClassVar, Final, Protocol
 
 from msgspec import Struct
 
+from antiphon.core.deltas import CallDelta
 from antiphon.core.prompt import Grammar, Json
 from antiphon.parsers.calls.base import Piece, Said, Wish
 from antiphon.parsers.calls.finder import Finder, Search
@@ -19,7 +22,11 @@ from antiphon.parsers.calls.finder import Finder, Search
 MOST_CALLS: Final = 64
 MOST_FAILURES: Final = 128
 MOST_MARKS: Final = 8  # one after the other, without a call
+GATHERED: Final = 64  # characters at most that are gathered
+NO_BEGINNINGS: Final[frozenset[str]] = frozenset()
 _STRIDE: Final = 64
+
+Awaited = tuple[frozenset[str] | None, frozenset[str]]
 
 
 class Frame(Struct, frozen=True, kw_only=True):
@@ -32,6 +39,8 @@ class Frame(Struct, frozen=True, kw_only=True):
 
 
 class OneCall(Protocol):
+    number: int
+
     @property
     def started(self) -> bool: ...
 
@@ -47,21 +56,28 @@ class OneCall(Protocol):
     def finish(self, held: str, out: list[Piece]) -> str:
         """The output is over, and the call with it. What it can make nothing of is given back."""
 
+    def flow(self, text: str) -> str:
+        """What this adds to a string in whose middle it is; nothing: that has to be looked at."""
+
+    def awaits(self) -> Awaited:
+        """What can wait for more: text without any of these characters (None: none can), and these beginnings."""
+
 
 class MarkedCalls:
     frame: ClassVar[Frame]
 
-    def __init__(self, tools: Mapping[str, Json]) -> None:
+    def __init__(self, tools: Mapping[str, Json], fresh: bool = False) -> None:
         self._tools = tools
-        frame = self.frame
-        self._outer = Finder(*frame.openings, *frame.bare)
-        ends = (*frame.closings, *frame.between)
-        self._marks = (*[mark for mark in frame.openings if not mark.startswith(ends)], *ends)  # inside, an end wins
-        self._inner = Finder(*self._marks)
+        self._outer, self._inner, self._marks = _finders(self.frame)
+        self._firsts = self._outer.firsts
+        self._beginnings = self._inner.beginnings  # inside, of marks and of calls
         self._fed = 0  # characters before the buffer
         self._held = ""
+        self._busy = fresh  # it is not just outside, with nothing held
+        self._awaited: frozenset[str] | None = None  # text without any of these is gathered
+        self._begun = NO_BEGINNINGS  # and so are these, with what is held
         self._inside = False
-        self._fresh = False  # nothing but space was said yet, and that matters to the family
+        self._fresh = fresh  # nothing but space was said yet, and that matters to the family
         self._wrapped = False  # by an opening mark
         self._called = False  # there was a call since then
         self._raw: list[str] = []  # all since then that may be text in the end
@@ -83,11 +99,21 @@ class MarkedCalls:
         return None
 
     def feed(self, text: str) -> Sequence[Piece]:
-        if self._deaf or not (self._held or self._inside or self._may_begin(text)):
+        if not self._busy and (self._deaf or self._firsts.isdisjoint(text)):
             self._fed += len(text)
             return (Said(text, self._fed),) if text else ()
-        if self._held:
-            text = self._held + text
+        awaited, held, call = self._awaited, self._held, self._call
+        if awaited is not None and awaited.isdisjoint(text) and len(held) < GATHERED:
+            self._held += text
+            return ()
+        if held:
+            text = held + text
+            if text in self._begun:
+                self._held = text
+                return ()
+        elif call is not None and (said := call.flow(text)):
+            self._fed += len(text)
+            return (CallDelta(call.number, said),)
         if len(text) < self._outer.shortest and not (self._inside or self._fresh):
             return self._hold(text)
         out: list[Piece] = []
@@ -96,6 +122,8 @@ class MarkedCalls:
 
     def finish(self) -> Sequence[Piece]:
         out: list[Piece] = []
+        if self._held:
+            self._go(self._held, out)  # it may have been gathered only
         held, self._held = self._held, ""
         self._fed += len(held)
         call = self._call
@@ -110,10 +138,6 @@ class MarkedCalls:
         return out
 
     # What a family says.
-
-    def _may_begin(self, text: str) -> bool:
-        """Whether a call may begin in it: asked outside of calls."""
-        return self._outer.may_be_in(text)
 
     def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
         """The call that begins here, and where it goes on; no call and -1: the rest may be the beginning of one."""
@@ -130,6 +154,7 @@ class MarkedCalls:
         end = self._outer.open_end(text)
         self._held = text[end:]
         self._fed += end
+        self._settle()
         return (Said(text[:end], self._fed),) if end else ()
 
     def _go(self, text: str, out: list[Piece], at: int = 0) -> None:
@@ -145,6 +170,16 @@ class MarkedCalls:
                 at, more = self._outside(text, at, search, out)
         self._held = text[at:]
         self._fed += at
+        self._settle()
+
+    def _settle(self) -> None:
+        """What may be gathered from here on."""
+        if self._call is not None:
+            self._busy = True
+            self._awaited, self._begun = self._call.awaits()
+        else:
+            self._busy = self._inside or self._fresh or bool(self._held)
+            self._awaited, self._begun = None, self._beginnings if self._inside else self._outer.beginnings
 
     def _outside(self, text: str, at: int, search: Search, out: list[Piece]) -> tuple[int, bool]:
         place, mark = (len(text), "") if self._deaf else search.next(at)
@@ -236,6 +271,20 @@ class MarkedCalls:
     def _say(self, text: str, place: int, out: list[Piece]) -> None:
         if text:
             out.append(Said(text, self._fed + place))
+
+
+@cache
+def _finders(frame: Frame) -> tuple[Finder, Finder, tuple[str, ...]]:
+    """Of marks outside and inside, and the latter themselves: inside, an end wins."""
+    ends = (*frame.closings, *frame.between)
+    marks = (*[mark for mark in frame.openings if not mark.startswith(ends)], *ends)
+    return Finder(*frame.openings, *frame.bare), Finder(*marks), marks
+
+
+@cache
+def beginnings(finder: Finder, mark: str) -> frozenset[str]:
+    """Of what it finds, and of this mark."""
+    return finder.beginnings | Finder(mark).beginnings
 
 
 def after_space(text: str, at: int) -> int:

@@ -16,9 +16,11 @@ from msgspec import Struct
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.finder import Finder
 from antiphon.parsers.calls.json_call import LONGEST_NAME, JsonCall
+from antiphon.parsers.calls.marked import GATHERED, NO_BEGINNINGS, Awaited
 from antiphon.parsers.json_leap import WHITE, after
 from antiphon.parsers.json_mend import JsonMend
 
+_DECIDES: Final = frozenset("{},")  # before the arguments: what ends a part of the object, or begins another
 OTHERS: Final = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
 
 
@@ -66,11 +68,16 @@ class ObjectCall(JsonCall):
                 at = self._read_on(self._reading, text, at, out)
             elif text[at] in WHITE:
                 at = after(text, at, WHITE)
+            elif text[at] == '"' and self._is_cut(text, at):
+                more = False
             elif self._state is VALUE:
                 at = self._value(text, at, out)
             else:
                 at = self._punctuation(text, at, out)
         return at, more
+
+    def awaits(self) -> Awaited:
+        return (None if self._state is ARGUMENTS else _DECIDES), NO_BEGINNINGS
 
     def _punctuation(self, text: str, at: int, out: list[Piece]) -> int:
         char, state = text[at], self._state
@@ -118,6 +125,12 @@ class ObjectCall(JsonCall):
                 return end + 1
         self._reading = JsonMend()
         return at
+
+    def _is_cut(self, text: str, at: int) -> bool:
+        """Whether it is a short string that is not all here yet, and no arguments."""
+        if len(text) - at > GATHERED or text.find('"', at + 1) > 0:
+            return False
+        return self._state is KEY or (self._state is VALUE and not self._begins_arguments())
 
     def _begins_arguments(self) -> bool:
         return not self._argued and (self._keys.keyed or self._key in self._keys.arguments)

@@ -24,11 +24,7 @@ class PythonicCalls(LiteralCalls):
     bare: ClassVar[bool] = True  # a whole answer may be calls without any mark
 
     def __init__(self, tools: Mapping[str, Json]) -> None:
-        super().__init__(tools)
-        self._fresh = self.bare
-
-    def _may_begin(self, text: str) -> bool:
-        return (self._fresh and not text.isspace()) or self._outer.may_be_in(text)
+        super().__init__(tools, self.bare)
 
     def _outside(self, text: str, at: int, search: Search, out: list[Piece]) -> tuple[int, bool]:
         if self._fresh and (begin := after_space(text, at)) < len(text):

@@ -4,13 +4,12 @@ An opening mark without a call is text. Where the tag of a call stands without t
 it names a tool that is offered.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
-from antiphon.core.deltas import CallDelta
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.marked import Frame, MarkedCalls, OneCall
+from antiphon.parsers.calls.marked import Frame, MarkedCalls, OneCall, beginnings
 from antiphon.parsers.calls.schemas import Offered
 from antiphon.parsers.calls.tagged_call import Lookout, TaggedCall, Tags
 
@@ -25,14 +24,8 @@ class TaggedCalls(MarkedCalls):
         frame = self.frame
         stops = (*frame.openings, *frame.closings, *frame.between, self.tags.call)
         self._lookout = Lookout(self.tags, stops)
+        self._beginnings = beginnings(self._inner, self.tags.call)
         self._offered = Offered(tools)
-
-    def feed(self, text: str) -> Sequence[Piece]:
-        call = self._call
-        if isinstance(call, TaggedCall) and not self._held and (said := call.flow(text)):
-            self._fed += len(text)
-            return (CallDelta(call.number, said),)
-        return super().feed(text)
 
     def _go(self, text: str, out: list[Piece], at: int = 0) -> None:
         self._lookout.look(text)

@@ -16,13 +16,16 @@ from msgspec import Struct
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.finder import Finder, Search
-from antiphon.parsers.calls.marked import after_space
+from antiphon.parsers.calls.marked import NO_BEGINNINGS, Awaited, after_space
 from antiphon.parsers.calls.schemas import ANY, TEXT, UNKNOWN, Offered
 from antiphon.parsers.calls.values import Value, json_object, quoted, whole
 
 LONGEST_NAME: Final = 256
 MOST_PARAMETERS: Final = 320
 NO_NAME: Final = frozenset(" \t\r\n<>{}()[]\"'`=,;\\")
+_ENDS_NAME: Final = NO_NAME - frozenset("\t\r\n<\"'=")  # and what is in no tag around it
+_ENDS_TAG: Final = frozenset(">")
+_BEGINS_TAG: Final = frozenset("<")
 
 
 class Tags(Struct, frozen=True, kw_only=True):
@@ -70,6 +73,11 @@ class Lookout:
         if self._within is None:
             self._within = self._value.over(self._text)
         return self._within.next(at)
+
+    @property
+    def beginnings(self) -> frozenset[str]:
+        """Of what ends a value."""
+        return self._value.beginnings
 
     def may_end(self, text: str) -> bool:
         """Whether the end of a value, or the beginning of it, may be in there."""
@@ -122,6 +130,13 @@ class TaggedCall:
         if value is None or self._prefix or self._lookout.may_end(text):
             return ""
         return value.flow(text)
+
+    def awaits(self) -> Awaited:
+        """A value that is no string is read when it is whole."""
+        if self._state is not State.VALUE:
+            return (_ENDS_NAME if self._state is State.NAME else _ENDS_TAG), NO_BEGINNINGS
+        waits = self._value is not None and self._value.waits
+        return (_BEGINS_TAG if waits else None), self._lookout.beginnings
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         more = True

@@ -47,6 +47,11 @@ class Value:
         self._kept: list[str] = []  # as long as it may be something else
         self._begin = ""  # of that, without the space before it
 
+    @property
+    def waits(self) -> bool:
+        """For the rest of it."""
+        return not self._streams
+
     def flow(self, text: str) -> str:
         """The same as `feed`, for the middle of a string; nothing: that has to be looked at."""
         if not self._streams or self._held or (self._tail and self._tail[0] in text):
