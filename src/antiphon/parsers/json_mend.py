@@ -70,11 +70,11 @@ class JsonMend:
     @property
     def awaited(self) -> frozenset[str] | None:
         """Text without any of these can wait for more: of a key, or around it, nothing is said before its value."""
+        if self._string.quote:
+            return _ENDS_KEY if self._is_key else None
         if self._word:
             return _ENDS_WORD
-        if self._is_key if self._string.quote else self._state is not VALUE and self._closers[-1:] == ["}"]:
-            return _ENDS_KEY
-        return None
+        return _ENDS_KEY if self._state is not VALUE and self._closers[-1] == "}" else None
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
         """The JSON that this adds, and where the reading stopped: at the end, after the value, or where it broke."""

@@ -7,7 +7,7 @@ a chunk passes as it is.
 from collections import deque
 from collections.abc import Sequence
 
-from antiphon.core.deltas import Delta, Text, Thought
+from antiphon.core.deltas import CallDelta, Delta, Text, Thought
 from antiphon.core.prompt import Chunk, Prompt
 from antiphon.parsers.base import PLAIN, Reading
 from antiphon.parsers.calls.base import CallFormat, Piece, Said
@@ -22,6 +22,8 @@ class RawParser:
         self._calls = load_format(reading.calls)(reading.tools) if reading.calls else None
         self._thoughts = _splitter(prompt, reading, self._calls)
         self._passes = self._calls is None and self._thoughts is None
+        only_calls = self._calls is not None and self._thoughts is None  # are looked for
+        self._alone = self._calls.feed if only_calls and self._calls is not None else None
         self._ledger: Ledger | None = None
         self._heard = 0  # characters of the output
         self._fed = 0  # characters of it that the calls' format was fed
@@ -36,6 +38,20 @@ class RawParser:
         text = chunk.text
         if self._passes:
             return (Text(text, chunk.logprobs),) if text or chunk.logprobs else ()
+        if self._alone is not None and not chunk.logprobs:  # as for most tokens
+            self._heard += len(text)
+            pieces = self._alone(text)
+            if len(pieces) == 1:
+                piece = pieces[0]
+                if type(piece) is CallDelta:  # of a call that has started, after which nothing is left to note
+                    return (piece,)
+                if type(piece) is Said and self._spoke:
+                    return (Text(piece.text),)
+            return self._told(pieces) if pieces else ()
+        return self._look(chunk, text)
+
+    def _look(self, chunk: Chunk, text: str) -> Sequence[Delta]:
+        """With thoughts, or log probabilities."""
         if chunk.logprobs or self._ledger is not None:
             self._note(chunk)
         self._heard += len(text)
@@ -50,6 +66,9 @@ class RawParser:
                 self.reasoning_tokens += _thought_tokens(chunk, out)
             if self._thoughts.answering:
                 self._thoughts = None
+                self._note_jump(self._heard - self._fed)
+                if self._calls is not None and self._ledger is None:
+                    self._alone = self._calls.feed
         elif text:
             self._answer(text, self._heard, out)
         if self._calls is None and self._thoughts is None:
@@ -67,7 +86,15 @@ class RawParser:
         self._blank.clear()
         return out
 
+    def _told(self, pieces: Sequence[Piece]) -> Sequence[Delta]:
+        out: list[Delta] = []
+        self._pieces(pieces, out)
+        return out
+
     def _note(self, chunk: Chunk) -> None:
+        if self._alone is not None:
+            self._fed = self._heard - self._more
+            self._alone = None
         self._ledger = self._ledger or Ledger(self._heard)
         self._ledger.note(chunk)
 
@@ -81,16 +108,18 @@ class RawParser:
 
     def _answer(self, text: str, end: int, out: list[Delta]) -> None:
         """Text of the answer, which ended there in what was heard."""
-        more = end - len(text) - self._fed
-        if more != self._more:
-            self._more = more
-            self._jumps.append((self._fed, more))
+        self._note_jump(end - len(text) - self._fed)
         self._fed += len(text)
         pieces: Sequence[Piece] = (Said(text, self._fed),) if self._calls is None else self._calls.feed(text)
         if self._spoke and self._ledger is None and len(pieces) == 1 and type(pieces[0]) is Said:
             out.append(Text(pieces[0].text))  # as it nearly always is
         else:
             self._pieces(pieces, out)
+
+    def _note_jump(self, more: int) -> None:
+        if more != self._more:
+            self._more = more
+            self._jumps.append((self._fed, more))
 
     def _pieces(self, pieces: Sequence[Piece], out: list[Delta]) -> None:
         for piece in pieces:

@@ -39,7 +39,6 @@ class JsonCalls(MarkedCalls):
     def __init__(self, tools: Mapping[str, Json]) -> None:
         super().__init__(tools, self.frame.whole)
         self._headed = False  # here a call with a head may begin
-        self._flow: Flow | None = None  # what the arguments of the call can be fed to
         self._known = tools if self.frame.whole else None
         self._bracketed = any(mark[0] in BETWEEN for mark in self._marks)
 
@@ -50,11 +49,7 @@ class JsonCalls(MarkedCalls):
             return None
         return write_grammar(shape, wish)
 
-    def feed(self, text: str) -> Sequence[Piece]:
-        """On the token path: most of most calls is arguments, which need nobody but the one who mends them."""
-        flow = self._flow
-        if flow is None:
-            return super().feed(text)
+    def _stream(self, flow: Flow, text: str) -> Sequence[Piece]:
         awaited = flow.awaited
         if awaited is not None and awaited.isdisjoint(text) and len(self._held) < GATHERED:
             self._held += text

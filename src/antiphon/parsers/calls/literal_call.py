@@ -23,6 +23,9 @@ class State(IntEnum):
     MISFIT = 4
 
 
+NAME, BEGUN, STARTED, OVER, MISFIT = State  # looked up on the token path
+
+
 class LiteralCall:
     """`strict`: only what is offered can be called."""
 
@@ -32,46 +35,46 @@ class LiteralCall:
         self._offered = offered
         self._strict = strict
         self._budget = budget
-        self._state = State.NAME
+        self._state = NAME
         self._called = ""
         self._literals: Literals | None = None
 
     @property
     def started(self) -> bool:
-        return State.STARTED <= self._state <= State.OVER
+        return STARTED <= self._state <= OVER
 
     @property
     def over(self) -> bool:
-        return self._state is State.OVER
+        return self._state is OVER
 
     @property
     def misfit(self) -> bool:
-        return self._state is State.MISFIT
+        return self._state is MISFIT
 
     def flow(self, text: str) -> str:
         """What this adds to a string in whose middle it is; nothing: that has to be looked at."""
-        return self._literals.flow(text) if self._literals is not None and self._state is State.STARTED else ""
+        return self._literals.flow(text) if self._literals is not None and self._state is STARTED else ""
 
     def awaits(self) -> Awaited:
         return (NO_NAME, NO_BEGINNINGS) if self._literals is None else self._literals.awaits()
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         more = True
-        if self._state is State.NAME:
+        if self._state is NAME:
             at, more = self._name(text, at)
         literals = self._literals
         if literals is None:
             return at, more
         at, more = literals.feed(text, at)
-        if self._state is State.BEGUN and literals.begun:
-            self._state = State.STARTED
+        if self._state is BEGUN and literals.begun:
+            self._state = STARTED
             out.append(CallStarted(self.number, self._called))
-        if self._state is State.STARTED:
+        if self._state is STARTED:
             self._say(literals.taken(), out)
             if literals.done or literals.broken:
                 self._end(out)
         elif literals.broken:
-            self._state = State.MISFIT
+            self._state = MISFIT
         return at, more
 
     def finish(self, held: str, out: list[Piece]) -> str:
@@ -87,10 +90,10 @@ class LiteralCall:
         if end < 0 and is_name(name) and len(text) - at < LONGEST_NAME:
             return at, False
         if end < 0 or not is_name(name) or (self._strict and name not in self._offered):
-            self._state = State.MISFIT
+            self._state = MISFIT
             return at, True
         self._called = name
-        self._state = State.BEGUN
+        self._state = BEGUN
         self._literals = Literals(self._script, self._offered.parameters(name), self._budget)
         return end + len(opener), True
 
@@ -100,4 +103,4 @@ class LiteralCall:
 
     def _end(self, out: list[Piece]) -> None:
         out.append(CallDone(self.number))
-        self._state = State.OVER
+        self._state = OVER

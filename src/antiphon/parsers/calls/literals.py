@@ -2,8 +2,8 @@
 
     ARGUMENT ──word──▶ NAMED ──=──▶ VALUE ──▶ NEXT ──,──▶ ARGUMENT … ──closer──▶ DONE
     KEY ──word, string──▶ COLON ──▶ VALUE ──▶ NEXT ──,──▶ KEY …               (within braces)
-    VALUE ──quote──▶ TEXT ──quote──▶ GLUE ──▶ NEXT             (strings next to each other are one; a quote that
-                      ▲                └──no end of a value──▶ TEXT                   ends nothing is a part of it)
+    VALUE ──quote──▶ STRING ──quote──▶ GLUE ──▶ NEXT           (strings next to each other are one; a quote that
+                      ▲                  └──no end of a value──▶ STRING               ends nothing is a part of it)
 
 What is no literal is BROKEN: nothing is said from then on, and what was said stays open, so that nobody takes half of
 what was meant for all of it.
@@ -39,10 +39,13 @@ class State(IntEnum):
     VALUE = 4
     NEXT = 5
     GLUE = 6
-    TEXT = 7
+    STRING = 7
     WORD = 8
     DONE = 9
     BROKEN = 10
+
+
+ARGUMENT, NAMED, KEY, COLON, VALUE, NEXT, GLUE, STRING, WORD, DONE, BROKEN = State  # looked up on the token path
 
 
 class Literals:
@@ -53,7 +56,7 @@ class Literals:
         self._parameters = parameters
         self._budget = budget
         self._firsts = {quote[0] for quote in script.quotes}
-        self._outermost = State.ARGUMENT if script.python else State.KEY
+        self._outermost = ARGUMENT if script.python else KEY
         self._state = self._outermost
         self._nest = Nest(script.closer)
         self._levels = self._nest.levels
@@ -74,11 +77,11 @@ class Literals:
 
     @property
     def done(self) -> bool:
-        return self._state is State.DONE
+        return self._state is DONE
 
     @property
     def broken(self) -> bool:
-        return self._state is State.BROKEN
+        return self._state is BROKEN
 
     def taken(self) -> str:
         """The JSON since it was last asked for."""
@@ -86,31 +89,31 @@ class Literals:
 
     def flow(self, text: str) -> str:
         """What this adds to a string in whose middle it is; nothing: that has to be looked at."""
-        if self._state is not State.TEXT or self._role is State.KEY or self._value is not None:
+        if self._state is not STRING or self._role is KEY or self._value is not None:
             return ""
         return "" if self._quote[0] in text or (self._script.python and "\\" in text) else inner(text)
 
     def awaits(self) -> Awaited:
         """Of a name nothing is said before its value begins."""
         state, script = self._state, self._script
-        if state is State.TEXT:
+        if state is STRING:
             return None, script.beginnings
-        if state is State.WORD:
-            return script.word_ends if self._role is State.VALUE else script.key_ends, NO_BEGINNINGS
-        return (None if state is State.GLUE else script.decides), NO_BEGINNINGS
+        if state is WORD:
+            return script.word_ends if self._role is VALUE else script.key_ends, NO_BEGINNINGS
+        return (None if state is GLUE else script.decides), NO_BEGINNINGS
 
     def feed(self, text: str, at: int) -> tuple[int, bool]:
         """Where it stopped, and whether to go on from there; else the rest is to come again, with more."""
         more, end = True, len(text)
         while more and at < end:
             state = self._state
-            if state is State.TEXT:
+            if state is STRING:
                 at, more = self._go_on_text(text, at)
-            elif state is State.WORD:
+            elif state is WORD:
                 at = self._go_on_word(text, at)
-            elif state is State.GLUE:
+            elif state is GLUE:
                 at, more = self._glue(text, at)
-            elif state is State.DONE or state is State.BROKEN:
+            elif state is DONE or state is BROKEN:
                 break
             elif (at := after_space(text, at)) < end:
                 at, more = self._between(text, at)
@@ -118,11 +121,11 @@ class Literals:
 
     def finish(self) -> str:
         """What is missing to make it whole. A name without a value, a quote or an escape that was cut: forgotten."""
-        if self._state is State.TEXT and self._role is not State.KEY:
+        if self._state is STRING and self._role is not KEY:
             self._nest.say('"' if self._value is None else self._value.finish(cut=True))
-        elif self._state is State.GLUE:
+        elif self._state is GLUE:
             self._nest.say('"')
-        elif self._state is State.WORD and self._role is State.VALUE:
+        elif self._state is WORD and self._role is VALUE:
             self._end_word("")
         while self._levels:
             self._nest.close()
@@ -132,12 +135,12 @@ class Literals:
 
     def _between(self, text: str, at: int) -> tuple[int, bool]:
         char, state, level = text[at], self._state, self._levels[-1]
-        if state is State.NEXT:
+        if state is NEXT:
             return self._next(char, at)
-        if state is State.NAMED or state is State.COLON:
+        if state is NAMED or state is COLON:
             return self._assign(char, at)
         if char == level.closer:
-            return self._break(at) if state is State.VALUE and not level.is_list else self._close(at)
+            return self._break(at) if state is VALUE and not level.is_list else self._close(at)
         return self._begin(text, at)
 
     def _next(self, char: str, at: int) -> tuple[int, bool]:
@@ -149,14 +152,14 @@ class Literals:
         if len(self._levels) == 1:
             self._state = self._outermost
         else:
-            self._state = State.VALUE if level.is_list else State.KEY
+            self._state = VALUE if level.is_list else KEY
         return at + 1, True
 
     def _assign(self, char: str, at: int) -> tuple[int, bool]:
-        named = self._state is State.NAMED
+        named = self._state is NAMED
         if char not in _ASSIGNS:
             return self._nameless_word(char, at) if named else self._set(char, at)
-        self._state = State.VALUE
+        self._state = VALUE
         if named:
             self._name(self._word[0])
         return at + 1, True
@@ -168,16 +171,16 @@ class Literals:
             return self._break(at)
         word = "".join(self._word)
         self._nest.name_is_value(f'"{word}"' if self._quote else word_as_json(word))
-        self._state = State.NEXT
+        self._state = NEXT
         return at, True
 
     def _break(self, at: int) -> tuple[int, bool]:
-        self._state = State.BROKEN
+        self._state = BROKEN
         return at, True
 
     def _close(self, at: int) -> tuple[int, bool]:
         self._nest.close()
-        self._state = State.NEXT if self._levels else State.DONE
+        self._state = NEXT if self._levels else DONE
         return at + 1, True
 
     # What begins.
@@ -186,7 +189,7 @@ class Literals:
         quote = self._quote_at(text, at)
         if quote is None:
             return at, False
-        if not quote and text[at] in NUMERIC and self._state is State.VALUE and self._levels[-1].is_list:
+        if not quote and text[at] in NUMERIC and self._state is VALUE and self._levels[-1].is_list:
             run, end = number_run(text, at)
             if run:
                 self._nest.item(run)
@@ -195,13 +198,13 @@ class Literals:
             return self._break(at)
         if quote:
             return self._begin_text(text, quote, at)
-        if text[at] in _OPENERS and self._state is not State.KEY:
+        if text[at] in _OPENERS and self._state is not KEY:
             return self._open(text[at], at)
         if text[at] in self._script.key_ends:
             return self._break(at)
-        if self._state is State.ARGUMENT and (end := self._short_name(text, at)):
+        if self._state is ARGUMENT and (end := self._short_name(text, at)):
             return end, True
-        self._role, self._state = self._state, State.WORD
+        self._role, self._state = self._state, WORD
         self._word.clear()
         self._length = 0
         return self._go_on_word(text, at), True
@@ -211,7 +214,7 @@ class Literals:
         end = text.find("=", at, at + _SHORT)
         if end < 0 or not (name := text[at:end]).isidentifier():
             return 0
-        self._state = State.VALUE
+        self._state = VALUE
         self._name(name)
         return end + 1
 
@@ -230,7 +233,7 @@ class Literals:
         if len(self._levels) >= DEEPEST or not self._has_name():
             return self._break(at)
         self._nest.begin(char)
-        self._state = State.KEY if char == "{" else State.VALUE
+        self._state = KEY if char == "{" else VALUE
         return at + 1, True
 
     def _name(self, name: str) -> None:
@@ -240,12 +243,12 @@ class Literals:
             return
         self._types = self._parameters.types(name)
         if name in self._given:
-            self._state = State.BROKEN
+            self._state = BROKEN
         self._given.add(name)
 
     def _has_name(self) -> bool:
         """Arguments without a name have those of the schema, in its order; there may be none."""
-        if self._state is not State.ARGUMENT:
+        if self._state is not ARGUMENT:
             return True
         name = next((name for name in self._parameters.names if name not in self._given), None)
         if name is not None:
@@ -260,14 +263,14 @@ class Literals:
         following = text[end + 1 : end + 2]
         if end < at + 2 or following not in _AFTER_TEXT or "\\" in (said := text[at + 1 : end]):
             return 0
-        if self._state is not State.KEY:
-            if self._raw or not self._has_name() or self._state is State.BROKEN:
+        if self._state is not KEY:
+            if self._raw or not self._has_name() or self._state is BROKEN:
                 return 0
             self._nest.item(quoted(said))
-            self._state = State.NEXT
+            self._state = NEXT
         elif following == ":" and len(self._levels) > 1:
             self._nest.name(quoted(said))
-            self._state = State.VALUE
+            self._state = VALUE
             end += 1
         else:
             return 0
@@ -278,8 +281,8 @@ class Literals:
             return end, True
         if not self._has_name():
             return self._break(at)
-        self._quote, self._role, self._state = quote, self._state, State.TEXT
-        if self._role is State.KEY:
+        self._quote, self._role, self._state = quote, self._state, STRING
+        if self._role is KEY:
             self._word.clear()
             return at + len(quote), True
         types = self._types
@@ -306,26 +309,26 @@ class Literals:
             return
         plain = self._raw or not self._script.python
         said = inner(text) if plain else self._budget.escapes.turned(text)
-        if self._role is State.KEY:
+        if self._role is KEY:
             self._word.append(said)
         else:
             self._nest.say(said)
 
     def _end_text(self) -> None:
-        if self._role is State.KEY:
-            self._state = State.COLON
+        if self._role is KEY:
+            self._state = COLON
             word = "".join(self._word)
             if len(self._levels) == 1:
                 self._name(json.loads(f'"{word}"'))
             self._nest.name(f'"{word}"')
         elif self._script.python:
-            self._state = State.GLUE
+            self._state = GLUE
             self._gap.clear()
             return
         else:
             self._nest.say('"' if self._value is None else self._value.finish())
             self._value = None
-            self._state = State.NEXT
+            self._state = NEXT
 
     def _glue(self, text: str, at: int) -> tuple[int, bool]:
         """After a quote: what follows tells whether it has ended the string."""
@@ -337,14 +340,14 @@ class Literals:
         if char in _AFTER_TEXT:
             self._nest.say('"')
             self._raw = False
-            self._state = State.NEXT
+            self._state = NEXT
             return begin, True
         quote = self._quote_at(text, begin)
         if quote is None:
             return begin, False
         if char in _OPERATORS or not self._budget.take():
             return self._break(begin)
-        self._state = State.TEXT
+        self._state = STRING
         if quote:
             self._quote = quote
         else:
@@ -354,14 +357,14 @@ class Literals:
     # Words.
 
     def _go_on_word(self, text: str, at: int) -> int:
-        ends = self._script.word_ends if self._role is State.VALUE else self._script.key_ends
+        ends = self._script.word_ends if self._role is VALUE else self._script.key_ends
         end, most = at, min(len(text), at + LONGEST_WORD + 1 - self._length)
         while end < most and text[end] not in ends:
             end += 1
         self._word.append(text[at:end])
         self._length += end - at
         if self._length > LONGEST_WORD:
-            self._state = State.BROKEN
+            self._state = BROKEN
         elif end < len(text):
             self._end_word(text[end])
         return end
@@ -370,16 +373,16 @@ class Literals:
         word = "".join(self._word).strip()
         self._word = [word]
         self._quote = ""
-        if self._role is State.ARGUMENT:
-            self._state = State.NAMED
-        elif self._role is State.KEY:
-            self._state = State.COLON
+        if self._role is ARGUMENT:
+            self._state = NAMED
+        elif self._role is KEY:
+            self._state = COLON
             self._name(_CONSTANTS.get(word, word))
         else:
             self._value_is(word, following)
 
     def _nameless_word(self, following: str, at: int) -> tuple[int, bool]:
-        self._state = State.ARGUMENT
+        self._state = ARGUMENT
         if not self._has_name():
             return self._break(at)
         self._value_is(self._word[0], following)
@@ -389,7 +392,7 @@ class Literals:
         """A word; or letters before a string, such as r."""
         if self._script.python and following in self._firsts and word.lower() in _PREFIXES:
             self._raw = "r" in word.lower()
-            self._state = State.VALUE
+            self._state = VALUE
             return
         types = self._types if len(self._levels) == 1 else ANY
         if is_plain_number(word):
@@ -397,4 +400,4 @@ class Literals:
             self._nest.item(quoted(word) if types == TEXT and not self._script.python else word)
         else:
             self._nest.item(word_as_json(word) if self._script.python else as_json(word, types))
-        self._state = State.NEXT
+        self._state = NEXT

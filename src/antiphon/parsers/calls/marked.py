@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from antiphon.core.deltas import CallDelta
 from antiphon.core.prompt import Grammar, Json
+from antiphon.parsers.calls.arguments import Flow
 from antiphon.parsers.calls.base import Piece, Said, Wish
 from antiphon.parsers.calls.finder import Finder, Search
 
@@ -75,6 +76,7 @@ class MarkedCalls:
         self._held = ""
         self._busy = fresh  # it is not just outside, with nothing held
         self._awaited: frozenset[str] | None = None  # text without any of these is gathered
+        self._flow: Flow | None = None  # what the arguments of the call can be fed to
         self._begun = NO_BEGINNINGS  # and so are these, with what is held
         self._inside = False
         self._fresh = fresh  # nothing but space was said yet, and that matters to the family
@@ -102,6 +104,8 @@ class MarkedCalls:
         if not self._busy and (self._deaf or self._firsts.isdisjoint(text)):
             self._fed += len(text)
             return (Said(text, self._fed),) if text else ()
+        if self._flow is not None:
+            return self._stream(self._flow, text)
         awaited, held, call = self._awaited, self._held, self._call
         if awaited is not None and awaited.isdisjoint(text) and len(held) < GATHERED:
             self._held += text
@@ -138,6 +142,10 @@ class MarkedCalls:
         return out
 
     # What a family says.
+
+    def _stream(self, flow: Flow, text: str) -> Sequence[Piece]:
+        """On the token path: most of most calls is arguments, which need nobody but the one who mends them."""
+        raise NotImplementedError
 
     def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
         """The call that begins here, and where it goes on; no call and -1: the rest may be the beginning of one."""

@@ -94,6 +94,9 @@ class State(IntEnum):
     MISFIT = 6
 
 
+NAME, BODY, KEY, GAP, VALUE, OVER, MISFIT = State  # looked up on the token path
+
+
 class TaggedCall:
     """`strict`: only what is offered can be called."""
 
@@ -103,7 +106,7 @@ class TaggedCall:
         self._offered = offered
         self._strict = strict
         self._lookout = lookout
-        self._state = State.NAME
+        self._state = NAME
         self._parameters = UNKNOWN
         self._value: Value | None = None  # of which only a part is here
         self._prefix = ""  # the name of a value of which nothing was said yet
@@ -114,15 +117,15 @@ class TaggedCall:
 
     @property
     def started(self) -> bool:
-        return State.NAME < self._state < State.MISFIT
+        return NAME < self._state < MISFIT
 
     @property
     def over(self) -> bool:
-        return self._state is State.OVER
+        return self._state is OVER
 
     @property
     def misfit(self) -> bool:
-        return self._state is State.MISFIT
+        return self._state is MISFIT
 
     def flow(self, text: str) -> str:
         """What this adds to a string in whose middle it is; nothing: that has to be looked at."""
@@ -133,34 +136,34 @@ class TaggedCall:
 
     def awaits(self) -> Awaited:
         """A value that is no string is read when it is whole."""
-        if self._state is not State.VALUE:
-            return (_ENDS_NAME if self._state is State.NAME else _ENDS_TAG), NO_BEGINNINGS
+        if self._state is not VALUE:
+            return (_ENDS_NAME if self._state is NAME else _ENDS_TAG), NO_BEGINNINGS
         waits = self._value is not None and self._value.waits
         return (_BEGINS_TAG if waits else None), self._lookout.beginnings
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         more = True
-        while more and at < len(text) and self._state < State.OVER:
-            match self._state:
-                case State.NAME:
-                    at, more = self._name(text, at, out)
-                case State.BODY:
-                    at, more = self._body(text, at, out)
-                case State.KEY:
-                    at, more = self._read_key(text, at, out)
-                case State.GAP:
-                    at, more = self._gap(text, at)
-                case _:
-                    at, more = self._read_value(text, at, out)
+        while more and at < len(text) and self._state < OVER:
+            state = self._state
+            if state is VALUE:
+                at, more = self._read_value(text, at, out)
+            elif state is BODY:
+                at, more = self._body(text, at, out)
+            elif state is KEY:
+                at, more = self._read_key(text, at, out)
+            elif state is GAP:
+                at, more = self._gap(text, at)
+            else:
+                at, more = self._name(text, at, out)
         return at, more
 
     def finish(self, held: str, out: list[Piece]) -> str:
         """A tag that was cut is no part of a value."""
         text = ""
-        if self._state is State.VALUE:
+        if self._state is VALUE:
             value = self._value or Value(self._types)
             self._say(value.finish(cut=True), out)
-        elif self._state is State.BODY:
+        elif self._state is BODY:
             text = "".join(self._junk) + held
             self._junk.clear()
         self._end(out)
@@ -173,9 +176,9 @@ class TaggedCall:
         if end < 0:
             return at, False
         if not is_name(name) or (self._strict and name not in self._offered):
-            self._state = State.MISFIT
+            self._state = MISFIT
             return at, True
-        self._state = State.BODY
+        self._state = BODY
         self._parameters = self._offered.parameters(name)
         out.append(CallStarted(self.number, name))
         return end, True
@@ -211,7 +214,7 @@ class TaggedCall:
         if not mark:
             return place, False
         if mark == self._tags.key:
-            self._state = State.KEY
+            self._state = KEY
         elif mark in self._tags.call_ends:
             self._arguments_at_once(out)
             self._end(out)
@@ -237,12 +240,12 @@ class TaggedCall:
             self._over(out)
             return at, True
         if not self._key or self._key in self._seen:
-            self._state = State.BODY
+            self._state = BODY
             return max(at, end), True
         self._types = self._parameters.types(self._key)
         if self._tags.typed_by and (said := _attribute(attributes, self._tags.typed_by)):
             self._types = TEXT if said == self._tags.text_type else self._types - TEXT
-        self._state = State.GAP
+        self._state = GAP
         end += len(self._tags.key_end)
         return end if self._tags.value else self._begin_value(end), True
 
@@ -252,7 +255,7 @@ class TaggedCall:
             return self._begin_value(begin + len(self._tags.value)), True
         if begin == len(text) or _begins(self._tags.value, text, begin):
             return begin, False
-        self._state = State.BODY
+        self._state = BODY
         return begin, True
 
     # A value.
@@ -260,7 +263,7 @@ class TaggedCall:
     def _begin_value(self, at: int) -> int:
         self._prefix = ("," if self._seen else "{") + quoted(self._key) + ":"
         self._seen.add(self._key)
-        self._value, self._state = None, State.VALUE
+        self._value, self._state = None, VALUE
         return at
 
     def _read_value(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
@@ -276,7 +279,7 @@ class TaggedCall:
         if self._value is not None:
             self._say(self._value.finish(), out)
             self._value = None
-        self._state = State.BODY
+        self._state = BODY
         return place + len(mark) * (mark == tags.value_end), True
 
     def _say(self, piece: str, out: list[Piece]) -> None:
@@ -290,7 +293,7 @@ class TaggedCall:
 
     def _over(self, out: list[Piece]) -> None:
         out.append(CallDone(self.number))
-        self._state = State.OVER
+        self._state = OVER
 
 
 @cache
