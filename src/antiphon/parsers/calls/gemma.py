@@ -12,7 +12,7 @@ from antiphon.parsers.calls.script import Script
 
 _CALL: Final = "call:"
 _KEY_ENDS: Final = frozenset(":,{}[]<")
-_DECIDES: Final = frozenset(">,{}[]")
+_DECIDES: Final = frozenset(",}]")
 _WORD_ENDS: Final = frozenset(",{}[]<")
 
 

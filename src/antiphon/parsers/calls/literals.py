@@ -98,8 +98,6 @@ class Literals:
         state, script = self._state, self._script
         if state is STRING:
             return None, script.beginnings
-        if state is WORD:
-            return script.word_ends if self._role is VALUE else script.key_ends, NO_BEGINNINGS
         return (None if state is GLUE else script.decides), NO_BEGINNINGS
 
     def feed(self, text: str, at: int) -> tuple[int, bool]:

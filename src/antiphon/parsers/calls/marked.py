@@ -23,7 +23,7 @@ from antiphon.parsers.calls.finder import Finder, Search
 MOST_CALLS: Final = 64
 MOST_FAILURES: Final = 128
 MOST_MARKS: Final = 8  # one after the other, without a call
-GATHERED: Final = 64  # characters at most that are gathered
+GATHERED: Final = 48  # characters at most
 NO_BEGINNINGS: Final[frozenset[str]] = frozenset()
 _STRIDE: Final = 64
 

@@ -17,7 +17,7 @@ class Script(Struct, frozen=True, kw_only=True):
     quotes: tuple[str, ...] = ('"""', "'''", '"', "'")  # the longer ones first
     key_ends: frozenset[str] = frozenset(" \t\r\n,()[]{}:=\"'<")  # also a mark ends it
     word_ends: frozenset[str] = key_ends
-    decides: frozenset[str] = frozenset("'\"()[]{},")  # between words and strings: what begins a value, or ends one
+    decides: frozenset[str] = frozenset(",)]}")  # what ends a value, or comes after it
     beginnings: frozenset[str] = frozenset()  # of a quote, in a string
     python: bool = True
 

@@ -135,10 +135,10 @@ class TaggedCall:
         return value.flow(text)
 
     def awaits(self) -> Awaited:
-        """A value that is no string is read when it is whole."""
+        """A string flows once it has begun; any other value is read when it is whole."""
         if self._state is not VALUE:
             return (_ENDS_NAME if self._state is NAME else _ENDS_TAG), NO_BEGINNINGS
-        waits = self._value is not None and self._value.waits
+        waits = self._value is None or self._value.waits
         return (_BEGINS_TAG if waits else None), self._lookout.beginnings
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
