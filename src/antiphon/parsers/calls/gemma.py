@@ -7,12 +7,12 @@ from antiphon.core.prompt import Json
 from antiphon.parsers.calls.finder import Finder
 from antiphon.parsers.calls.literal_call import LiteralCall
 from antiphon.parsers.calls.literal_calls import LiteralCalls
-from antiphon.parsers.calls.marked import Frame, OneCall, beginnings
+from antiphon.parsers.calls.marked import Frame, OneCall, Wait
 from antiphon.parsers.calls.script import Script
+from antiphon.parsers.calls.tagged_call import NO_NAME
 
 _CALL: Final = "call:"
 _KEY_ENDS: Final = frozenset(":,{}[]<")
-_DECIDES: Final = frozenset(",}]")
 _WORD_ENDS: Final = frozenset(",{}[]<")
 
 
@@ -23,8 +23,10 @@ def _script(quote: str) -> Script:
         quotes=(quote,),
         key_ends=_KEY_ENDS,
         word_ends=_WORD_ENDS,
-        decides=_DECIDES,
-        beginnings=Finder(quote).beginnings,
+        waits_named=Wait(NO_NAME, (" ", "\n", ",", "}")),
+        waits=Wait(frozenset(",}]")),
+        flows=Wait(beginnings=Finder(quote).beginnings),
+        firsts=frozenset(quote[0]),
         python=False,
     )
 
@@ -34,7 +36,7 @@ class GemmaCalls(LiteralCalls):
 
     def __init__(self, tools: Mapping[str, Json]) -> None:
         super().__init__(tools)
-        self._beginnings = beginnings(self._inner, _CALL)
+        self._inner_wait = Wait(beginnings=self._inner.beginnings | Finder(_CALL).beginnings)
 
     def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
         if text.startswith(_CALL, at):

@@ -9,10 +9,11 @@ from typing import Final
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.finder import Finder
 from antiphon.parsers.calls.json_call import JsonCall
-from antiphon.parsers.calls.marked import NO_BEGINNINGS, Awaited
+from antiphon.parsers.calls.marked import Wait
 
 LONGEST_HEAD: Final = 512
-_BRACE: Final = frozenset("{")
+_NOT: Final = Wait()
+_WAIT: Final = Wait(frozenset("{"))
 
 Head = Callable[[str], str | None]
 
@@ -34,8 +35,8 @@ class HeadCall(JsonCall):
             self._end(out)
         return at, more
 
-    def awaits(self) -> Awaited:
-        return (None if self.started else _BRACE), NO_BEGINNINGS
+    def waits(self) -> Wait:
+        return _NOT if self.started else _WAIT
 
     def _read_head(self, text: str, at: int, out: list[Piece]) -> int:
         brace = text.find("{", at, at + LONGEST_HEAD)

@@ -1,29 +1,16 @@
 """One call as a name and literals: f(a=1, b='x').
 
-NAME ──opener──▶ (literals) ──▶ OVER
-  └──no name, or nothing that arguments begin with: MISFIT
+    (name) ──opener──▶ (literals) ──first value──▶ started ──closer──▶ over
+      └──no name, or nothing that arguments begin with: misfit
 """
-
-from enum import IntEnum
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.literals import Literals
-from antiphon.parsers.calls.marked import NO_BEGINNINGS, Awaited
+from antiphon.parsers.calls.marked import Wait
 from antiphon.parsers.calls.schemas import Offered
 from antiphon.parsers.calls.script import Budget, Script
-from antiphon.parsers.calls.tagged_call import LONGEST_NAME, NO_NAME, is_name
-
-
-class State(IntEnum):
-    NAME = 0
-    BEGUN = 1
-    STARTED = 2
-    OVER = 3
-    MISFIT = 4
-
-
-NAME, BEGUN, STARTED, OVER, MISFIT = State  # looked up on the token path
+from antiphon.parsers.calls.tagged_call import LONGEST_NAME, is_name
 
 
 class LiteralCall:
@@ -35,46 +22,34 @@ class LiteralCall:
         self._offered = offered
         self._strict = strict
         self._budget = budget
-        self._state = NAME
         self._called = ""
         self._literals: Literals | None = None
-
-    @property
-    def started(self) -> bool:
-        return STARTED <= self._state <= OVER
-
-    @property
-    def over(self) -> bool:
-        return self._state is OVER
-
-    @property
-    def misfit(self) -> bool:
-        return self._state is MISFIT
+        self.started = False
+        self.over = False
+        self.misfit = False
 
     def flow(self, text: str) -> str:
         """What this adds to a string in whose middle it is; nothing: that has to be looked at."""
-        return self._literals.flow(text) if self._literals is not None and self._state is STARTED else ""
+        return self._literals.flow(text) if self._literals is not None and self.started else ""
 
-    def awaits(self) -> Awaited:
-        return (NO_NAME, NO_BEGINNINGS) if self._literals is None else self._literals.awaits()
+    def waits(self) -> Wait:
+        return self._script.waits_named if self._literals is None else self._literals.waits()
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        more = True
-        if self._state is NAME:
+        if self._literals is None:
             at, more = self._name(text, at)
-        literals = self._literals
-        if literals is None:
+        if (literals := self._literals) is None:
             return at, more
         at, more = literals.feed(text, at)
-        if self._state is BEGUN and literals.begun:
-            self._state = STARTED
+        if not self.started:
+            if not literals.begun:
+                self.misfit = literals.broken
+                return at, more
+            self.started = True
             out.append(CallStarted(self.number, self._called))
-        if self._state is STARTED:
-            self._say(literals.taken(), out)
-            if literals.done or literals.broken:
-                self._end(out)
-        elif literals.broken:
-            self._state = MISFIT
+        self._say(literals.taken(), out)
+        if literals.done or literals.broken:
+            self._end(out)
         return at, more
 
     def finish(self, held: str, out: list[Piece]) -> str:
@@ -90,10 +65,9 @@ class LiteralCall:
         if end < 0 and is_name(name) and len(text) - at < LONGEST_NAME:
             return at, False
         if end < 0 or not is_name(name) or (self._strict and name not in self._offered):
-            self._state = MISFIT
+            self.misfit = True
             return at, True
         self._called = name
-        self._state = BEGUN
         self._literals = Literals(self._script, self._offered.parameters(name), self._budget)
         return end + len(opener), True
 
@@ -103,4 +77,4 @@ class LiteralCall:
 
     def _end(self, out: list[Piece]) -> None:
         out.append(CallDone(self.number))
-        self._state = OVER
+        self.over = True

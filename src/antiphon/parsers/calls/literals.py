@@ -13,7 +13,7 @@ import json
 from enum import IntEnum
 from typing import Final
 
-from antiphon.parsers.calls.marked import NO_BEGINNINGS, Awaited, after_space
+from antiphon.parsers.calls.marked import Wait, after_space
 from antiphon.parsers.calls.nest import DEEPEST, Nest
 from antiphon.parsers.calls.python_text import end_of_string, whole_until
 from antiphon.parsers.calls.python_words import NUMERIC, is_plain_number, number_run, word_as_json
@@ -55,7 +55,7 @@ class Literals:
         self._script = script
         self._parameters = parameters
         self._budget = budget
-        self._firsts = {quote[0] for quote in script.quotes}
+        self._firsts = script.firsts
         self._outermost = ARGUMENT if script.python else KEY
         self._state = self._outermost
         self._nest = Nest(script.closer)
@@ -93,12 +93,10 @@ class Literals:
             return ""
         return "" if self._quote[0] in text or (self._script.python and "\\" in text) else inner(text)
 
-    def awaits(self) -> Awaited:
-        """Of a name nothing is said before its value begins."""
-        state, script = self._state, self._script
-        if state is STRING:
-            return None, script.beginnings
-        return (None if state is GLUE else script.decides), NO_BEGINNINGS
+    def waits(self) -> Wait:
+        """For the end of a value; but a string flows once it has begun."""
+        state = self._state
+        return self._script.waits if state is not STRING and state is not GLUE else self._script.flows
 
     def feed(self, text: str, at: int) -> tuple[int, bool]:
         """Where it stopped, and whether to go on from there; else the rest is to come again, with more."""

@@ -10,7 +10,7 @@ of a mark, a name or a tag: they are gathered, and looked at once with the token
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -23,11 +23,18 @@ from antiphon.parsers.calls.finder import Finder, Search
 MOST_CALLS: Final = 64
 MOST_FAILURES: Final = 128
 MOST_MARKS: Final = 8  # one after the other, without a call
-GATHERED: Final = 48  # characters at most
-NO_BEGINNINGS: Final[frozenset[str]] = frozenset()
+GATHERED: Final = 64  # characters at most
 _STRIDE: Final = 64
 
-Awaited = tuple[frozenset[str] | None, frozenset[str]]
+
+class Wait(NamedTuple):
+    """What is gathered: text without any of these characters (None: no text), or with them if none of the ends is in
+    all that was gathered; and what is such a beginning."""
+
+    chars: frozenset[str] | None = None
+    ends: tuple[str, ...] = ()
+    beginnings: frozenset[str] = frozenset()
+
 
 
 class Frame(Struct, frozen=True, kw_only=True):
@@ -37,6 +44,9 @@ class Frame(Struct, frozen=True, kw_only=True):
     bare: tuple[str, ...] = ()  # with what a call begins that no opening came before
     offered: bool = True  # such a call must name a tool that is offered
     controls: tuple[str, ...] = ()
+
+
+_NOT: Final = Wait()
 
 
 class OneCall(Protocol):
@@ -60,8 +70,8 @@ class OneCall(Protocol):
     def flow(self, text: str) -> str:
         """What this adds to a string in whose middle it is; nothing: that has to be looked at."""
 
-    def awaits(self) -> Awaited:
-        """What can wait for more: text without any of these characters (None: none can), and these beginnings."""
+    def waits(self) -> Wait:
+        """For what, after what it was fed."""
 
 
 class MarkedCalls:
@@ -71,13 +81,13 @@ class MarkedCalls:
         self._tools = tools
         self._outer, self._inner, self._marks = _finders(self.frame)
         self._firsts = self._outer.firsts
-        self._beginnings = self._inner.beginnings  # inside, of marks and of calls
+        self._outer_wait = Wait(beginnings=self._outer.beginnings)
+        self._inner_wait = Wait(beginnings=self._inner.beginnings)
         self._fed = 0  # characters before the buffer
         self._held = ""
         self._busy = fresh  # it is not just outside, with nothing held
-        self._awaited: frozenset[str] | None = None  # text without any of these is gathered
+        self._wait = _NOT
         self._flow: Flow | None = None  # what the arguments of the call can be fed to
-        self._begun = NO_BEGINNINGS  # and so are these, with what is held
         self._inside = False
         self._fresh = fresh  # nothing but space was said yet, and that matters to the family
         self._wrapped = False  # by an opening mark
@@ -106,13 +116,13 @@ class MarkedCalls:
             return (Said(text, self._fed),) if text else ()
         if self._flow is not None:
             return self._stream(self._flow, text)
-        awaited, held, call = self._awaited, self._held, self._call
-        if awaited is not None and awaited.isdisjoint(text) and len(held) < GATHERED:
+        (chars, ends, beginnings), held, call = self._wait, self._held, self._call
+        if chars is not None and len(held) < GATHERED and (chars.isdisjoint(text) or _lacks(ends, held + text)):
             self._held += text
             return ()
         if held:
             text = held + text
-            if text in self._begun:
+            if text in beginnings:
                 self._held = text
                 return ()
         elif call is not None and (said := call.flow(text)):
@@ -184,10 +194,13 @@ class MarkedCalls:
         """What may be gathered from here on."""
         if self._call is not None:
             self._busy = True
-            self._awaited, self._begun = self._call.awaits()
+            self._wait = self._call.waits()
+        elif self._inside:
+            self._busy = True
+            self._wait = self._inner_wait if self._held else _NOT
         else:
-            self._busy = self._inside or self._fresh or bool(self._held)
-            self._awaited, self._begun = None, self._beginnings if self._inside else self._outer.beginnings
+            self._busy = self._fresh or bool(self._held)
+            self._wait = self._outer_wait
 
     def _outside(self, text: str, at: int, search: Search, out: list[Piece]) -> tuple[int, bool]:
         place, mark = (len(text), "") if self._deaf else search.next(at)
@@ -228,10 +241,9 @@ class MarkedCalls:
         return end
 
     def _mark_at(self, text: str, at: int) -> str:
-        for mark in self._marks:
-            if text.startswith(mark, at):
-                return mark
-        return ""
+        if not text.startswith(self._marks, at):
+            return ""
+        return next(mark for mark in self._marks if text.startswith(mark, at))
 
     def _pass_mark(self, mark: str, at: int, out: list[Piece]) -> int:
         end = at + len(mark)
@@ -289,10 +301,12 @@ def _finders(frame: Frame) -> tuple[Finder, Finder, tuple[str, ...]]:
     return Finder(*frame.openings, *frame.bare), Finder(*marks), marks
 
 
-@cache
-def beginnings(finder: Finder, mark: str) -> frozenset[str]:
-    """Of what it finds, and of this mark."""
-    return finder.beginnings | Finder(mark).beginnings
+def _lacks(ends: tuple[str, ...], text: str) -> bool:
+    """Whether all of them are still to come, if there are any."""
+    for end in ends:
+        if end in text:
+            return False
+    return bool(ends)
 
 
 def after_space(text: str, at: int) -> int:

@@ -16,11 +16,13 @@ from msgspec import Struct
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.finder import Finder
 from antiphon.parsers.calls.json_call import LONGEST_NAME, JsonCall
-from antiphon.parsers.calls.marked import GATHERED, NO_BEGINNINGS, Awaited
+from antiphon.parsers.calls.marked import GATHERED, Wait
 from antiphon.parsers.json_leap import WHITE, after
 from antiphon.parsers.json_mend import JsonMend
 
-_DECIDES: Final = frozenset("{},")  # before the arguments: what ends a part of the object, or begins another
+_NOT: Final = Wait()
+_WAIT: Final = Wait(frozenset("{}"))  # for the arguments
+_WAIT_KNOWN: Final = Wait(frozenset("{},"))  # it may be no call, and it is soon told
 OTHERS: Final = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
 
 
@@ -76,8 +78,10 @@ class ObjectCall(JsonCall):
                 at = self._punctuation(text, at, out)
         return at, more
 
-    def awaits(self) -> Awaited:
-        return (None if self._state is ARGUMENTS else _DECIDES), NO_BEGINNINGS
+    def waits(self) -> Wait:
+        if self._state is ARGUMENTS:
+            return _NOT
+        return _WAIT if self._known is None else _WAIT_KNOWN
 
     def _punctuation(self, text: str, at: int, out: list[Piece]) -> int:
         char, state = text[at], self._state

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.marked import Frame, MarkedCalls, OneCall, beginnings
+from antiphon.parsers.calls.marked import Frame, MarkedCalls, OneCall
 from antiphon.parsers.calls.schemas import Offered
-from antiphon.parsers.calls.tagged_call import Lookout, TaggedCall, Tags
+from antiphon.parsers.calls.tagged_call import WAIT_FOR_TAG, Lookout, TaggedCall, Tags
 
 _DSML = "｜DSML｜"
 
@@ -24,7 +24,7 @@ class TaggedCalls(MarkedCalls):
         frame = self.frame
         stops = (*frame.openings, *frame.closings, *frame.between, self.tags.call)
         self._lookout = Lookout(self.tags, stops)
-        self._beginnings = beginnings(self._inner, self.tags.call)
+        self._inner_wait = WAIT_FOR_TAG
         self._offered = Offered(tools)
 
     def _go(self, text: str, out: list[Piece], at: int = 0) -> None:

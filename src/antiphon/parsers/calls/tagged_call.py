@@ -16,16 +16,15 @@ from msgspec import Struct
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.finder import Finder, Search
-from antiphon.parsers.calls.marked import NO_BEGINNINGS, Awaited, after_space
+from antiphon.parsers.calls.marked import GATHERED, Wait, after_space
 from antiphon.parsers.calls.schemas import ANY, TEXT, UNKNOWN, Offered
 from antiphon.parsers.calls.values import Value, json_object, quoted, whole
 
 LONGEST_NAME: Final = 256
 MOST_PARAMETERS: Final = 320
 NO_NAME: Final = frozenset(" \t\r\n<>{}()[]\"'`=,;\\")
-_ENDS_NAME: Final = NO_NAME - frozenset("\t\r\n<\"'=")  # and what is in no tag around it
-_ENDS_TAG: Final = frozenset(">")
-_BEGINS_TAG: Final = frozenset("<")
+WAIT_FOR_TAG: Final = Wait(frozenset(">"))
+_WAIT_FOR_NAME: Final = Wait(NO_NAME - frozenset("\t\r\n<\"'="))  # a tag ends, or what cannot be in one
 
 
 class Tags(Struct, frozen=True, kw_only=True):
@@ -49,7 +48,7 @@ class Lookout:
 
     def __init__(self, tags: Tags, stops: tuple[str, ...]) -> None:
         """`stops`: marks that end a call that was not closed."""
-        self._body, self._value = _finders(tags, stops)
+        self._body, self._value, self.waits, self.waits_whole, self.flows = _finders(tags, stops)
         self._text = ""
         self._between: Search | None = None
         self._within: Search | None = None
@@ -74,10 +73,9 @@ class Lookout:
             self._within = self._value.over(self._text)
         return self._within.next(at)
 
-    @property
-    def beginnings(self) -> frozenset[str]:
-        """Of what ends a value."""
-        return self._value.beginnings
+    def open_end(self, text: str) -> int:
+        """Of a value: from where on it may be the beginning of what ends it."""
+        return self._value.open_end(text)
 
     def may_end(self, text: str) -> bool:
         """Whether the end of a value, or the beginning of it, may be in there."""
@@ -114,18 +112,9 @@ class TaggedCall:
         self._key = ""
         self._types = ANY
         self._junk: list[str] = []
-
-    @property
-    def started(self) -> bool:
-        return NAME < self._state < MISFIT
-
-    @property
-    def over(self) -> bool:
-        return self._state is OVER
-
-    @property
-    def misfit(self) -> bool:
-        return self._state is MISFIT
+        self.started = False
+        self.over = False
+        self.misfit = False
 
     def flow(self, text: str) -> str:
         """What this adds to a string in whose middle it is; nothing: that has to be looked at."""
@@ -134,12 +123,13 @@ class TaggedCall:
             return ""
         return value.flow(text)
 
-    def awaits(self) -> Awaited:
-        """A string flows once it has begun; any other value is read when it is whole."""
-        if self._state is not VALUE:
-            return (_ENDS_NAME if self._state is NAME else _ENDS_TAG), NO_BEGINNINGS
-        waits = self._value is None or self._value.waits
-        return (_BEGINS_TAG if waits else None), self._lookout.beginnings
+    def waits(self) -> Wait:
+        """For the end of a parameter. A string flows once it has begun; any other value is read when it is whole."""
+        if self._state is NAME:
+            return _WAIT_FOR_NAME
+        if self._state is not VALUE or self._value is None:
+            return self._lookout.waits
+        return self._lookout.waits_whole if self._value.waits else self._lookout.flows
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         more = True
@@ -161,13 +151,18 @@ class TaggedCall:
         """A tag that was cut is no part of a value."""
         text = ""
         if self._state is VALUE:
-            value = self._value or Value(self._types)
-            self._say(value.finish(cut=True), out)
+            self._finish_value(held, out)
         elif self._state is BODY:
             text = "".join(self._junk) + held
             self._junk.clear()
         self._end(out)
         return text if text.strip() else ""
+
+    def _finish_value(self, held: str, out: list[Piece]) -> None:
+        if self._value is None:  # nothing of it was looked at
+            self._value = Value(self._types, self._tags.lead, self._tags.tail)
+            self._say(self._value.feed(held[: self._lookout.open_end(held)]), out)
+        self._say(self._value.finish(cut=True), out)
 
     # The name.
 
@@ -177,8 +172,10 @@ class TaggedCall:
             return at, False
         if not is_name(name) or (self._strict and name not in self._offered):
             self._state = MISFIT
+            self.misfit = True
             return at, True
         self._state = BODY
+        self.started = True
         self._parameters = self._offered.parameters(name)
         out.append(CallStarted(self.number, name))
         return end, True
@@ -269,6 +266,8 @@ class TaggedCall:
     def _read_value(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         place, mark = self._lookout.within(at)
         tags = self._tags
+        if not mark and self._value is None and len(text) - at < GATHERED:
+            return at, False  # most are short
         if self._value is None and mark:
             self._say(whole(text[at:place], self._types, tags.lead, tags.tail), out)
         elif place > at:
@@ -294,13 +293,17 @@ class TaggedCall:
     def _over(self, out: list[Piece]) -> None:
         out.append(CallDone(self.number))
         self._state = OVER
+        self.over = True
 
 
 @cache
-def _finders(tags: Tags, stops: tuple[str, ...]) -> tuple[Finder, Finder]:
-    """Between parameters, and within one."""
+def _finders(tags: Tags, stops: tuple[str, ...]) -> tuple[Finder, Finder, Wait, Wait, Wait]:
+    """Between parameters, and within one. Waits for a parameter, for the rest of a value, and in a string."""
     body = Finder(*dict.fromkeys((tags.key, *tags.call_ends, *stops)))
-    return body, Finder(*dict.fromkeys((tags.value_end, tags.key, *tags.call_ends)))
+    value = Finder(*dict.fromkeys((tags.value_end, tags.key, *tags.call_ends)))
+    flows = Wait(beginnings=value.beginnings)
+    ends = (tags.value_end, *tags.call_ends)
+    return body, value, Wait(WAIT_FOR_TAG.chars, ends), Wait(frozenset("<"), (), value.beginnings), flows
 
 
 def is_name(name: str) -> bool:
