@@ -85,8 +85,10 @@ class JsonMend:
                 at = self._go_on_string(text, at)
             elif self._word:
                 at = self._go_on_word(text, at)
-            elif end - at > SHORT and self._may_leap(text[at]):
-                at = self._leap(text, at)
+            elif end - at > SHORT:
+                at = self._leap(text, at) if self._may_leap(text[at]) else self._between(text, at)
+            elif self._state is KEY and (after_pair := self._pair(text, at)):
+                at = after_pair
             else:
                 at = self._between(text, at)
         return self._said(), at
@@ -119,6 +121,20 @@ class JsonMend:
         said = out[0] if len(out) == 1 else "".join(out)
         out.clear()
         return said
+
+    def _pair(self, text: str, at: int) -> int:
+        """A name and a string, whole and without escapes, as most pairs are: where it ends, or 0."""
+        rest = text[at:]
+        parts = rest.split('"', 4)
+        if len(parts) < 5 or "\\" in rest:
+            return 0
+        space, key, colon, value, more = parts
+        if colon.strip(WHITE) != ":" or space.strip(WHITE) or not (key.isprintable() and value.isprintable()):
+            return 0
+        self._say_held()
+        self._out.append(rest[: len(rest) - len(more)])
+        self._state = NEXT
+        return len(text) - len(more)
 
     def _may_leap(self, char: str) -> bool:
         if self._closers:

@@ -19,6 +19,9 @@ class Flow(Protocol):
     def over(self) -> bool: ...
 
     @property
+    def done(self) -> bool: ...
+
+    @property
     def awaited(self) -> frozenset[str] | None:
         """Text without any of these can wait for more; None: it cannot."""
 

@@ -37,7 +37,9 @@ class Finder:
         place = text.find(self._first, at)
         while place >= 0:
             if text.startswith(self._marks, place):
-                return place, next(mark for mark in self._marks if text.startswith(mark, place))
+                for mark in self._marks:
+                    if text.startswith(mark, place):
+                        return place, mark
             if text[place:] in self.beginnings:
                 return place, ""
             place = text.find(self._first, place + 1)

@@ -52,12 +52,17 @@ class JsonCall:
 
     def _accept(self, name: object) -> bool:
         """Whether it is a name; else this is no call."""
-        fits = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
-        if not fits or (self._known is not None and name not in self._known):
+        if not isinstance(name, str) or not self._is_name(name):
             self.misfit = True
             return False
-        self.name = str(name)
+        self.name = name
         return True
+
+    def _is_name(self, name: str) -> bool:
+        return 0 < len(name) <= LONGEST_NAME and name.isprintable() and (self._known is None or name in self._known)
+
+    def end_arguments(self) -> None:
+        """They are whole, and it was not this that was fed them: it looks for itself, if need be."""
 
     def _start(self, out: list[Piece]) -> None:
         if self.name is None:

@@ -64,6 +64,8 @@ class JsonCalls(MarkedCalls):
             return (CallDelta(number, said),) if said else ()
         out: list[Piece] = [CallDelta(number, said)] if said else []
         self._flow = None
+        if flow.done and isinstance(self._call, JsonCall):
+            self._call.end_arguments()
         self._go(text, out, at)
         return out
 

@@ -241,9 +241,10 @@ class MarkedCalls:
         return end
 
     def _mark_at(self, text: str, at: int) -> str:
-        if not text.startswith(self._marks, at):
-            return ""
-        return next(mark for mark in self._marks if text.startswith(mark, at))
+        for mark in self._marks:
+            if text.startswith(mark, at):
+                return mark
+        return ""
 
     def _pass_mark(self, mark: str, at: int, out: list[Piece]) -> int:
         end = at + len(mark)

@@ -22,7 +22,10 @@ from antiphon.parsers.json_mend import JsonMend
 
 _NOT: Final = Wait()
 _WAIT: Final = Wait(frozenset("{}"))  # for the arguments
-_WAIT_KNOWN: Final = Wait(frozenset("{},"))  # it may be no call, and it is soon told
+_WAIT_KEY: Final = Wait(frozenset("{},:"))
+_USUAL: Final = ["{", ":", ",", ":"]  # what stands around the strings that a call begins with
+_KEYED: Final = ["{", ":"]
+_AROUND: Final = frozenset({"{", ":", ",", ""})
 OTHERS: Final = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
 
 
@@ -57,10 +60,13 @@ class ObjectCall(JsonCall):
         self._reading: JsonMend | None = None  # a key, or a value that is not the arguments
         self._read: list[str] = []
         self._key = ""
+        self._plausible = known is None  # it may be a call, by its first key
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         """Where it stopped: at the end, after the call, or at what does not fit; and whether to go on from there."""
         end, more = len(text), True
+        if self._state is BEGIN and text[at] == "{":
+            at, more = self._begin(text, at, out)
         while more and at < end and not (self.over or self.misfit):
             if self._state is ARGUMENTS:
                 at, more = self._read_arguments(text, at, out)
@@ -81,7 +87,46 @@ class ObjectCall(JsonCall):
     def waits(self) -> Wait:
         if self._state is ARGUMENTS:
             return _NOT
-        return _WAIT if self._known is None else _WAIT_KNOWN
+        return _WAIT if self._plausible else _WAIT_KEY
+
+    def end_arguments(self) -> None:
+        """They are whole, and it was not this that was fed them."""
+        self._state = KEY
+
+    def _begin(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
+        """Nearly all calls begin with their name, and an object of arguments follows: that is read in one go."""
+        brace = text.find("{", at + 1, at + LONGEST_NAME)
+        parts = text[at : brace if brace >= 0 else at + LONGEST_NAME].split('"')
+        if brace >= 0:
+            return (brace if self._is_usual(parts, out) else at), True
+        if not self._plausible and len(parts) > 2:
+            self._plausible = self._fits(parts[1])
+        waits = len(text) - at < GATHERED and (self._plausible or len(parts) < 3) and self._may_be_usual(parts)
+        return at, not waits
+
+    def _may_be_usual(self, parts: list[str]) -> bool:
+        """The beginning of a head, parted at its quotes."""
+        if len(parts) % 2 and parts[-1].strip(WHITE) not in _AROUND:
+            return False
+        keys = self._keys
+        return len(parts) <= 3 if keys.keyed else len(parts) < 3 or (len(parts) <= 7 and parts[1] in keys.name)
+
+    def _is_usual(self, parts: list[str], out: list[Piece]) -> bool:
+        """The head, parted at its quotes; the call has started then."""
+        keys, around = self._keys, [part.strip(WHITE) for part in parts[::2]]
+        if len(parts) % 2 == 0:
+            return False  # it ends in a string
+        if not keys.keyed and around == _USUAL and parts[1] in keys.name and parts[5] in keys.arguments:
+            name = parts[3]
+        elif keys.keyed and around == _KEYED and parts[1] not in keys.within:
+            name = parts[1]
+        else:
+            return False
+        if "\\" in name or not self._is_name(name):
+            return False
+        self.name, self._key, self._state, self._argued = name, parts[-2], ARGUMENTS, True
+        self._start(out)
+        return True
 
     def _punctuation(self, text: str, at: int, out: list[Piece]) -> int:
         char, state = text[at], self._state
@@ -164,8 +209,14 @@ class ObjectCall(JsonCall):
         if self._keys.keyed:
             self._accept_key(out)
         elif self._known is not None and not self.started:
-            keys = self._keys
-            self.misfit = self._key not in (*keys.name, *keys.arguments, *keys.within) and self._key not in OTHERS
+            self.misfit = not self._fits(self._key)
+
+    def _fits(self, key: str) -> bool:
+        """Whether a call that must name what is known may have it."""
+        keys = self._keys
+        if keys.keyed:
+            return self._known is None or key in self._known
+        return key in keys.name or key in keys.arguments or key in keys.within or key in OTHERS
 
     def _accept_key(self, out: list[Piece]) -> None:
         if self.name is None:
