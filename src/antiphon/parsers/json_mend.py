@@ -123,18 +123,26 @@ class JsonMend:
         return said
 
     def _pair(self, text: str, at: int) -> int:
-        """A name and a string, whole and without escapes, as most pairs are: where it ends, or 0."""
+        """A name, and a string without escapes or a word with what follows it, as most pairs are: the end, or 0."""
         rest = text[at:]
         parts = rest.split('"', 4)
-        if len(parts) < 5 or "\\" in rest:
+        if len(parts) < 3 or "\\" in rest or parts[0].strip(WHITE) or not parts[1].isprintable():
             return 0
-        space, key, colon, value, more = parts
-        if colon.strip(WHITE) != ":" or space.strip(WHITE) or not (key.isprintable() and value.isprintable()):
-            return 0
+        end = len(parts[0]) + len(parts[1]) + 2
+        colon = parts[2].strip(WHITE)
+        if colon == ":":
+            if len(parts) < 5 or not parts[3].isprintable():
+                return 0
+            end += len(parts[2]) + len(parts[3]) + 2
+        else:
+            word = colon.partition(",")[0].partition("}")[0]
+            if len(word) == len(colon) or word[:1] != ":" or not _is_whole(word[1:].strip(WHITE) or "-"):
+                return 0
+            end += parts[2].index(":") + len(word)
         self._say_held()
-        self._out.append(rest[: len(rest) - len(more)])
+        self._out.append(rest[:end])
         self._state = NEXT
-        return len(text) - len(more)
+        return at + end
 
     def _may_leap(self, char: str) -> bool:
         if self._closers:

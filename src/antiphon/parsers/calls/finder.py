@@ -19,6 +19,7 @@ class Finder:
         self._longest = max(map(len, marks), default=0)
         self.firsts = frozenset(mark[0] for mark in marks)
         self.beginnings = frozenset(mark[:end] for mark in marks for end in range(1, len(mark)))
+        self.beginnings_and_marks = self.beginnings.union(marks)
         self.shortest = min(map(len, marks), default=0)
         alike = len(self.firsts) == 1 and all(mark.rfind(mark[0]) == 0 for mark in marks)  # and none is within another
         self._first = marks[0][0] if alike else ""

@@ -15,6 +15,7 @@ from typing import Final
 
 from antiphon.parsers.calls.marked import Wait, after_space
 from antiphon.parsers.calls.nest import DEEPEST, Nest
+from antiphon.parsers.calls.python_argument import plain_argument
 from antiphon.parsers.calls.python_text import end_of_string, whole_until
 from antiphon.parsers.calls.python_words import NUMERIC, is_plain_number, number_run, word_as_json
 from antiphon.parsers.calls.schemas import ANY, TEXT, Parameters
@@ -111,7 +112,9 @@ class Literals:
                 at, more = self._glue(text, at)
             elif state is DONE or state is BROKEN:
                 break
-            elif (at := after_space(text, at)) < end:
+            elif text[at].isspace():
+                at = after_space(text, at)
+            else:
                 at, more = self._between(text, at)
         return at, more
 
@@ -131,6 +134,8 @@ class Literals:
 
     def _between(self, text: str, at: int) -> tuple[int, bool]:
         char, state, level = text[at], self._state, self._levels[-1]
+        if state is ARGUMENT and (end := self._argument(text, at)):
+            return end, True
         if state is NEXT:
             return self._next(char, at)
         if state is NAMED or state is COLON:
@@ -205,6 +210,19 @@ class Literals:
         self._length = 0
         return self._go_on_word(text, at), True
 
+    def _argument(self, text: str, at: int) -> int:
+        """A plain one, with the comma after it: where it ends, or 0."""
+        found = plain_argument(text, at) if self._budget.left > 2 else None
+        if found is None or found.name in self._given:
+            return 0
+        self._budget.left -= 1 if found.number else 2  # a name and a value
+        self._given.add(found.name)
+        self._nest.name(quoted(found.name))
+        self._nest.item(found.said)
+        comma = text[found.end] == ","
+        self._state = ARGUMENT if comma else NEXT
+        return found.end + comma
+
     def _short_name(self, text: str, at: int) -> int:
         """All of a name that is here, with the = after it: most are. Where it ends, or 0."""
         end = text.find("=", at, at + _SHORT)
@@ -237,7 +255,8 @@ class Literals:
         self._nest.name(quoted(name))
         if len(self._levels) > 1:
             return
-        self._types = self._parameters.types(name)
+        if not self._script.python:
+            self._types = self._parameters.types(name)
         if name in self._given:
             self._state = BROKEN
         self._given.add(name)

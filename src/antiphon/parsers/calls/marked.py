@@ -81,8 +81,9 @@ class MarkedCalls:
         self._tools = tools
         self._outer, self._inner, self._marks = _finders(self.frame)
         self._firsts = self._outer.firsts
-        self._outer_wait = Wait(beginnings=self._outer.beginnings)
-        self._inner_wait = Wait(beginnings=self._inner.beginnings)
+        self._outer_wait = Wait(beginnings=self._outer.beginnings_and_marks)
+        self._inner_wait = Wait(beginnings=self._inner.beginnings_and_marks)
+        self._begun_wait = self._inner_wait  # inside, if something is held
         self._fed = 0  # characters before the buffer
         self._held = ""
         self._busy = fresh  # it is not just outside, with nothing held
@@ -122,12 +123,12 @@ class MarkedCalls:
             return ()
         if held:
             text = held + text
-            if text in beginnings:
-                self._held = text
-                return ()
         elif call is not None and (said := call.flow(text)):
             self._fed += len(text)
             return (CallDelta(call.number, said),)
+        if text in beginnings:
+            self._held, self._busy = text, True
+            return ()
         if len(text) < self._outer.shortest and not (self._inside or self._fresh):
             return self._hold(text)
         out: list[Piece] = []
@@ -197,7 +198,7 @@ class MarkedCalls:
             self._wait = self._call.waits()
         elif self._inside:
             self._busy = True
-            self._wait = self._inner_wait if self._held else _NOT
+            self._wait = self._begun_wait if self._held else self._inner_wait
         else:
             self._busy = self._fresh or bool(self._held)
             self._wait = self._outer_wait

@@ -6,7 +6,7 @@ from typing import Final
 from antiphon.parsers.calls.values import quoted
 
 _WINDOW: Final = 8192
-_WORDS: Final = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
+WORDS: Final = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _DIGITS: Final = "0123456789,"
 _RUN: Final = "0123456789.-+eE, \t\r\n"
 _LONGEST: Final = 400  # of a number
@@ -28,8 +28,8 @@ def is_plain_number(word: str) -> bool:
 
 def word_as_json(word: str) -> str:
     """A constant, a number, or else the word itself as a string."""
-    if word in _WORDS:
-        return _WORDS[word]
+    if word in WORDS:
+        return WORDS[word]
     if is_plain_number(word):
         return word
     if len(word) <= _LONGEST and word[0] in NUMERIC and word.isascii():

@@ -4,6 +4,7 @@ Formats that write everything as text need it to tell a number from a string of 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from antiphon.core.prompt import Json
@@ -74,7 +75,7 @@ def _types(schema: Any, root: Json, depth: int) -> frozenset[str]:
     if isinstance(reference := schema.get("$ref"), str):
         return _types(_referred(reference, root), root, depth + 1)
     if (said := schema.get("type")) is not None:
-        return _named(said if isinstance(said, list) else [said])
+        return _one(said) if isinstance(said, str) else _named(said if isinstance(said, list) else [said])
     for key in ("anyOf", "oneOf", "allOf"):
         if isinstance(ways := schema.get(key), list) and ways:
             return _united([_types(way, root, depth + 1) for way in ways[:_WIDEST]], key == "allOf")
@@ -92,6 +93,11 @@ def _united(ways: list[frozenset[str]], all_hold: bool) -> frozenset[str]:
     if all_hold:
         ways = [way for way in ways if way is not ANY]
     return ANY if not ways or ANY in ways else frozenset().union(*ways)
+
+
+@lru_cache(maxsize=64)
+def _one(name: str) -> frozenset[str]:
+    return frozenset({_OTHER_NAMES.get(name, name)})
 
 
 def _named(said: list[Any]) -> frozenset[str]:
