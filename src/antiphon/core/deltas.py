@@ -61,7 +61,7 @@ class CallStarted(Struct, frozen=True, array_like=True, tag="c"):
     namespace: str | None = None
 
 
-class CallDelta(Struct, frozen=True, array_like=True, tag="d"):
+class CallDelta(Struct, frozen=True, gc=False, array_like=True, tag="d"):
     key: int
     text: str
 

@@ -134,8 +134,11 @@ class Literals:
 
     def _between(self, text: str, at: int) -> tuple[int, bool]:
         char, state, level = text[at], self._state, self._levels[-1]
-        if state is ARGUMENT and (end := self._argument(text, at)):
-            return end, True
+        if state is ARGUMENT:
+            if end := self._argument(text, at):
+                return end, True
+            if len(text) - at < _SHORT and text[at:].isidentifier():
+                return at, False  # more of a name may come
         if state is NEXT:
             return self._next(char, at)
         if state is NAMED or state is COLON:

@@ -19,8 +19,8 @@ class Script(Struct, frozen=True, kw_only=True):
     quotes: tuple[str, ...] = ('"""', "'''", '"', "'")  # the longer ones first
     key_ends: frozenset[str] = frozenset(" \t\r\n,()[]{}:=\"'<")  # also a mark ends it
     word_ends: frozenset[str] = key_ends
-    waits_named: Wait = Wait(NO_NAME, (" ", "\n", ",", ")"))  # for the first argument after a name, or for no name
-    waits: Wait = Wait(frozenset(",)]}"))  # for the end of a value, or what comes after it
+    waits_named: Wait = Wait(NO_NAME, ("\n", ",", ")"))  # for the first argument after a name, or for no name
+    waits: Wait = Wait(frozenset(")]}"))  # for the end of values
     flows: Wait = Wait()  # in a string
     firsts: frozenset[str] = frozenset("\"'")  # of the quotes
     python: bool = True
