@@ -22,8 +22,7 @@ MOST_ESCAPES: Final = 512  # that are mended, in one string after the other
 _OPENS: Final = {"{": "}", "[": "]", "(": "]"}  # what each is closed by, in JSON
 _CLOSES: Final = {"}": "}", "]": "]", ")": "]"}
 _ENDS_WORD: Final = frozenset(" \t\n\r,:;{}[]()<>\"'`=")
-_ENDS_PAIR: Final = frozenset(",}]")
-_ENDS_ITEMS: Final = frozenset("}]")
+_ENDS: Final = frozenset("}]")
 _WORDS: Final = frozenset({"true", "false", "null"})
 _PYTHON: Final = {"True": "true", "False": "false", "None": "null", "NaN": "null", "Infinity": "null"}
 _LACK_COMMA: Final = frozenset("\"'{[")  # what begins without doubt, even if there was no comma
@@ -70,10 +69,8 @@ class JsonMend:
 
     @property
     def awaited(self) -> frozenset[str] | None:
-        """Text without any of these can wait for more, for the end of a value; but a string flows once it has begun."""
-        if self._string.quote and not self._is_key:
-            return None
-        return _ENDS_ITEMS if self._closers and self._closers[-1] == "]" else _ENDS_PAIR
+        """Text without any of these can wait for more, for the end of values; but a string flows once it has begun."""
+        return None if self._string.quote and not self._is_key else _ENDS
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
         """The JSON that this adds, and where the reading stopped: at the end, after the value, or where it broke."""

@@ -71,8 +71,6 @@ class Arguments:
 class _Quoted:
     """A string, from after its quote on: the JSON that is in it, or itself."""
 
-    awaited = None
-
     def __init__(self, quote: str) -> None:
         self._string = JsonString()
         self._string.quote = quote
@@ -90,6 +88,10 @@ class _Quoted:
     @property
     def over(self) -> bool:
         return self.done or self.broken
+
+    @property
+    def awaited(self) -> frozenset[str] | None:
+        return self._mend.awaited if self._mend is not None and not self._verbatim else None
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
         if self.done:
