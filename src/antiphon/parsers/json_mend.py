@@ -22,7 +22,6 @@ MOST_ESCAPES: Final = 512  # that are mended, in one string after the other
 _OPENS: Final = {"{": "}", "[": "]", "(": "]"}  # what each is closed by, in JSON
 _CLOSES: Final = {"}": "}", "]": "]", ")": "]"}
 _ENDS_WORD: Final = frozenset(" \t\n\r,:;{}[]()<>\"'`=")
-_ENDS: Final = frozenset("}]")
 _WORDS: Final = frozenset({"true", "false", "null"})
 _PYTHON: Final = {"True": "true", "False": "false", "None": "null", "NaN": "null", "Infinity": "null"}
 _LACK_COMMA: Final = frozenset("\"'{[")  # what begins without doubt, even if there was no comma
@@ -68,9 +67,9 @@ class JsonMend:
         return self._state >= DONE
 
     @property
-    def awaited(self) -> frozenset[str] | None:
-        """Text without any of these can wait for more, for the end of values; but a string flows once it has begun."""
-        return None if self._string.quote and not self._is_key else _ENDS
+    def waits(self) -> bool:
+        """Whether what comes can wait until something is closed: a string flows once it has begun."""
+        return self._is_key or not self._string.quote
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
         """The JSON that this adds, and where the reading stopped: at the end, after the value, or where it broke."""

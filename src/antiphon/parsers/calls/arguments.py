@@ -22,8 +22,8 @@ class Flow(Protocol):
     def done(self) -> bool: ...
 
     @property
-    def awaited(self) -> frozenset[str] | None:
-        """Text without any of these can wait for more; None: it cannot."""
+    def waits(self) -> bool:
+        """Whether what comes can wait until something is closed."""
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]: ...
 
@@ -90,8 +90,8 @@ class _Quoted:
         return self.done or self.broken
 
     @property
-    def awaited(self) -> frozenset[str] | None:
-        return self._mend.awaited if self._mend is not None and not self._verbatim else None
+    def waits(self) -> bool:
+        return self._mend is not None and self._mend.waits and not self._verbatim
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
         if self.done:

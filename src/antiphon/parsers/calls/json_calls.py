@@ -16,12 +16,14 @@ from antiphon.parsers.calls.finder import Search
 from antiphon.parsers.calls.grammar import Shape, write_grammar
 from antiphon.parsers.calls.head_call import Head, HeadCall
 from antiphon.parsers.calls.json_call import JsonCall
-from antiphon.parsers.calls.marked import GATHERED, Frame, MarkedCalls, OneCall
+from antiphon.parsers.calls.marked import Frame, MarkedCalls, OneCall, Wait
 from antiphon.parsers.calls.object_call import Keys, ObjectCall
 from antiphon.parsers.json_leap import WHITE, after
 
 BETWEEN: Final = WHITE + ",;[]"  # what stands around calls in a list, and is nobody's
 AFTER: Final = BETWEEN + "})"  # what is too much at their end is nobody's either
+_NOT: Final = Wait()
+_WAIT: Final = Wait(frozenset("}]"))  # for the end of values
 _NO_BRACKETS: Final = {ord(char): None for char in AFTER if char not in WHITE}
 
 
@@ -50,17 +52,12 @@ class JsonCalls(MarkedCalls):
         return write_grammar(shape, wish)
 
     def _stream(self, flow: Flow, text: str) -> Sequence[Piece]:
-        awaited = flow.awaited
-        if awaited is not None and awaited.isdisjoint(text) and len(self._held) < GATHERED:
-            self._held += text
-            return ()
-        if self._held:
-            text = self._held + text
-            self._held = ""
+        self._held = ""
         said, at = flow.feed(text)
         number = self._calls
         if at == len(text) and not flow.over:
             self._fed += at
+            self._wait = _WAIT if flow.waits else _NOT
             return (CallDelta(number, said),) if said else ()
         out: list[Piece] = [CallDelta(number, said)] if said else []
         self._flow = None
@@ -72,7 +69,9 @@ class JsonCalls(MarkedCalls):
     def _settle(self) -> None:
         super()._settle()
         if isinstance(self._call, JsonCall):
-            self._flow = self._call.stream
+            self._flow = flow = self._call.stream
+            if flow is not None and flow.waits:
+                self._wait = _WAIT
 
     def _outside(self, text: str, at: int, search: Search, out: list[Piece]) -> tuple[int, bool]:
         if self._fresh:

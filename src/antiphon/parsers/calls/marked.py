@@ -115,15 +115,15 @@ class MarkedCalls:
         if not self._busy and (self._deaf or self._firsts.isdisjoint(text)):
             self._fed += len(text)
             return (Said(text, self._fed),) if text else ()
-        if self._flow is not None:
-            return self._stream(self._flow, text)
         (chars, ends, beginnings), held, call = self._wait, self._held, self._call
         if chars is not None and len(held) < GATHERED and (chars.isdisjoint(text) or _lacks(ends, held + text)):
             self._held += text
             return ()
         if held:
             text = held + text
-        elif call is not None and (said := call.flow(text)):
+        if self._flow is not None:
+            return self._stream(self._flow, text)
+        if call is not None and not held and (said := call.flow(text)):
             self._fed += len(text)
             return (CallDelta(call.number, said),)
         if text in beginnings:
