@@ -103,7 +103,8 @@ class RawParser:
             if type(part) is Said:
                 self._answer(part.text, part.end, out)
             else:
-                self._part()
+                if self._ledger is not None:
+                    self._ledger.part()
                 out.append(part)  # type: ignore[arg-type]  # a thought
 
     def _answer(self, text: str, end: int, out: list[Delta]) -> None:
@@ -126,7 +127,8 @@ class RawParser:
             if type(piece) is Said:
                 self._say(piece.text, piece.end, out)
             else:
-                self._part()
+                if self._ledger is not None:
+                    self._ledger.part()
                 self._called = True
                 self._blank.clear()
                 self._spoke = False  # space after the call is nobody's again
@@ -143,10 +145,6 @@ class RawParser:
             out.append(said)
             self._blank.clear()
             self._spoke = True
-
-    def _part(self) -> None:
-        if self._ledger is not None:
-            self._ledger.part()
 
     def _place(self, text: str, end: int) -> tuple[int, int]:
         """From where to where it is in what was heard."""

@@ -36,7 +36,7 @@ class GemmaCalls(LiteralCalls):
 
     def __init__(self, tools: Mapping[str, Json]) -> None:
         super().__init__(tools)
-        self._begun_wait = self.script.waits_named
+        self._begun_wait = self._entry_wait = self.script.waits_named
 
     def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
         if text.startswith(_CALL, at):

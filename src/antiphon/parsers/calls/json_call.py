@@ -43,8 +43,8 @@ class JsonCall:
     @property
     def stream(self) -> Flow | None:
         """What arguments that have begun, and go on, can be fed to; all it says is theirs."""
-        flow = self._arguments.flow if self.started and not self._verbatim else None
-        return None if flow is None or flow.over else flow
+        flow = self._arguments.flow
+        return None if flow is None or flow.over or self._verbatim or not self.started else flow
 
     def flow(self, text: str) -> str:
         """Nothing: who feeds it looks at `stream`."""
@@ -74,12 +74,13 @@ class JsonCall:
 
     def _read_arguments(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         """Where they stopped, and whether to go on from there."""
-        if self._verbatim or self._arguments.broken:
+        arguments = self._arguments
+        if self._verbatim or arguments.broken:
             return self._salvage(text, at, out)
-        said, at = self._arguments.feed(text, at)
+        said, at = arguments.feed(text, at)
         if said:
             self._argue(said, out)
-        if self._arguments.broken:
+        if arguments.broken:
             return self._salvage(text, at, out)
         return at, True
 

@@ -23,6 +23,7 @@ from antiphon.parsers.json_leap import WHITE, after
 BETWEEN: Final = WHITE + ",;[]"  # what stands around calls in a list, and is nobody's
 AFTER: Final = BETWEEN + "})"  # what is too much at their end is nobody's either
 _NOT: Final = Wait()
+_ENTRY: Final = Wait(frozenset("{}"))
 _WAIT: Final = Wait(frozenset("}]"))  # for the end of values
 _NO_BRACKETS: Final = {ord(char): None for char in AFTER if char not in WHITE}
 
@@ -40,6 +41,7 @@ class JsonCalls(MarkedCalls):
 
     def __init__(self, tools: Mapping[str, Json]) -> None:
         super().__init__(tools, self.frame.whole)
+        self._entry_wait = _ENTRY
         self._headed = False  # here a call with a head may begin
         self._known = tools if self.frame.whole else None
         self._bracketed = any(mark[0] in BETWEEN for mark in self._marks)
@@ -68,10 +70,9 @@ class JsonCalls(MarkedCalls):
 
     def _settle(self) -> None:
         super()._settle()
-        if isinstance(self._call, JsonCall):
-            self._flow = flow = self._call.stream
-            if flow is not None and flow.waits:
-                self._wait = _WAIT
+        if isinstance(self._call, JsonCall) and (flow := self._call.stream) is not None:
+            self._flow = flow
+            self._wait = _WAIT if flow.waits else _NOT
 
     def _outside(self, text: str, at: int, search: Search, out: list[Piece]) -> tuple[int, bool]:
         if self._fresh:

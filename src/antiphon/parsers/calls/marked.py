@@ -84,6 +84,7 @@ class MarkedCalls:
         self._outer_wait = Wait(beginnings=self._outer.beginnings_and_marks)
         self._inner_wait = Wait(beginnings=self._inner.beginnings_and_marks)
         self._begun_wait = self._inner_wait  # inside, if something is held
+        self._entry_wait = self._outer_wait  # after an opening, for the first call
         self._fed = 0  # characters before the buffer
         self._held = ""
         self._busy = fresh  # it is not just outside, with nothing held
@@ -129,8 +130,12 @@ class MarkedCalls:
         if text in beginnings:
             self._held, self._busy = text, True
             return ()
-        if len(text) < self._outer.shortest and not (self._inside or self._fresh):
-            return self._hold(text)
+        if not (self._inside or self._fresh):
+            if len(text) < self._outer.shortest:
+                return self._hold(text)
+            if self._wait is not self._entry_wait and len(text) < GATHERED and text.startswith(self.frame.openings):
+                self._held, self._busy, self._wait = text, True, self._entry_wait
+                return ()
         out: list[Piece] = []
         self._go(text, out)
         return out

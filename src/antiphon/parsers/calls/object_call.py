@@ -26,7 +26,6 @@ _WAIT_KEY: Final = Wait(frozenset("{},:"))
 _WAIT_EARLY: Final = Wait(frozenset("}"))  # arguments before the name, of which nothing can be said
 _USUAL: Final = ["{", ":", ",", ":"]  # what stands around the strings that a call begins with
 _KEYED: Final = ["{", ":"]
-_AROUND: Final = frozenset({"{", ":", ",", ""})
 OTHERS: Final = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
 
 
@@ -107,16 +106,19 @@ class ObjectCall(JsonCall):
 
     def _may_be_usual(self, parts: list[str]) -> bool:
         """The beginning of a head, parted at its quotes."""
-        if len(parts) % 2 and parts[-1].strip(WHITE) not in _AROUND:
+        keys, around = self._keys, [part.strip(WHITE) for part in parts[::2]]
+        if len(parts) % 2 and not around[-1]:
+            around.pop()
+        usual = _KEYED if keys.keyed else _USUAL
+        if around != usual[: len(around)] or len(parts) >= 2 * len(usual):
             return False
-        keys = self._keys
-        return len(parts) <= 3 if keys.keyed else len(parts) < 3 or (len(parts) <= 7 and parts[1] in keys.name)
+        return keys.keyed or len(parts) < 3 or parts[1] in keys.name
 
     def _is_usual(self, parts: list[str], out: list[Piece]) -> bool:
         """The head, parted at its quotes; the call has started then."""
-        keys, around = self._keys, [part.strip(WHITE) for part in parts[::2]]
         if len(parts) % 2 == 0:
             return False  # it ends in a string
+        keys, around = self._keys, [part.strip(WHITE) for part in parts[::2]]
         if not keys.keyed and around == _USUAL and parts[1] in keys.name and parts[5] in keys.arguments:
             name = parts[3]
         elif keys.keyed and around == _KEYED and parts[1] not in keys.within:

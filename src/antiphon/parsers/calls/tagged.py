@@ -24,7 +24,7 @@ class TaggedCalls(MarkedCalls):
         frame = self.frame
         stops = (*frame.openings, *frame.closings, *frame.between, self.tags.call)
         self._lookout = Lookout(self.tags, stops)
-        self._begun_wait = WAIT_FOR_TAG
+        self._begun_wait = self._entry_wait = WAIT_FOR_TAG
         self._offered = Offered(tools)
 
     def _go(self, text: str, out: list[Piece], at: int = 0) -> None:
