@@ -7,10 +7,11 @@
 - answer: what a model says that is asked for two things: a sentence of text (where the format lets text come first)
   and the recorded parallel calls, mostly of 20 to 60 tokens each.
 
-In the first three a token is four characters, wherever that cuts. In an answer tokens are those of gpt-oss's vocabulary,
-and marks that are control tokens of a family are one each. Of several rounds the best counts, and the parser that looks
-for nothing is timed in each of them. Making a parser, once for each response, is not counted: a row says what it takes.
-What comes after it, from deltas to bytes, is the path. `python -m bench.formats` prints it alone."""
+In the first three a token is four characters, wherever that cuts. In an answer tokens are those of gpt-oss's
+vocabulary, and marks that are control tokens of a family are one each. Of several rounds the best counts, and in each
+the same tokens are given to the parser that looks for nothing. Making a parser, once for each response, is not counted:
+a row says what it takes. What comes after it, from deltas to bytes, is the path. `python -m bench.formats` prints it
+alone."""
 
 import codecs
 import json
@@ -163,7 +164,7 @@ def _cost(work: Sequence[Work], rounds: int) -> float:
     """Of a token, on top of the same tokens with nothing to look for; at best, as the processor is shared."""
     plain = [(PLAIN, chunks) for _, chunks in work]
     took = [(_once(work), _once(plain)) for _ in range(rounds)]
-    read, passed = map(min, zip(*took, strict=True))
+    read, passed = (min(column) for column in zip(*took, strict=True))
     return (read - passed) / sum(len(chunks) for _, chunks in work) * 1e6
 
 

@@ -9,7 +9,6 @@ from antiphon.parsers.calls.literal_call import LiteralCall
 from antiphon.parsers.calls.literal_calls import LiteralCalls
 from antiphon.parsers.calls.marked import Frame, OneCall, Wait
 from antiphon.parsers.calls.script import Script
-from antiphon.parsers.calls.tagged_call import NO_NAME
 
 _CALL: Final = "call:"
 _KEY_ENDS: Final = frozenset(":,{}[]<")
@@ -23,8 +22,7 @@ def _script(quote: str) -> Script:
         quotes=(quote,),
         key_ends=_KEY_ENDS,
         word_ends=_WORD_ENDS,
-        waits_named=Wait(NO_NAME, ("\n", ",", "}")),
-        waits=Wait(frozenset("]}")),
+        waits=Wait(frozenset("]}\n")),
         flows=Wait(beginnings=Finder(quote).beginnings),
         firsts=frozenset(quote[0]),
         python=False,
@@ -36,7 +34,7 @@ class GemmaCalls(LiteralCalls):
 
     def __init__(self, tools: Mapping[str, Json]) -> None:
         super().__init__(tools)
-        self._begun_wait = self._entry_wait = self.script.waits_named
+        self._begun_wait = self._entry_wait = self.script.waits
 
     def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
         if text.startswith(_CALL, at):

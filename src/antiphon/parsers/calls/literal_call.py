@@ -1,7 +1,7 @@
 """One call as a name and literals: f(a=1, b='x').
 
-    (name) ──opener──▶ (literals) ──first value──▶ started ──closer──▶ over
-      └──no name, or nothing that arguments begin with: misfit
+(name) ──opener──▶ (literals) ──first value──▶ started ──closer──▶ over
+  └──no name, or nothing that arguments begin with: misfit
 """
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
@@ -33,7 +33,7 @@ class LiteralCall:
         return self._literals.flow(text) if self._literals is not None and self.started else ""
 
     def waits(self) -> Wait:
-        return self._script.waits_named if self._literals is None else self._literals.waits()
+        return self._script.waits if self._literals is None else self._literals.waits()
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         if self._literals is None:

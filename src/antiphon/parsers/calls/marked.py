@@ -36,7 +36,6 @@ class Wait(NamedTuple):
     beginnings: frozenset[str] = frozenset()
 
 
-
 class Frame(Struct, frozen=True, kw_only=True):
     openings: tuple[str, ...] = ()
     closings: tuple[str, ...] = ()
@@ -84,7 +83,8 @@ class MarkedCalls:
         self._outer_wait = Wait(beginnings=self._outer.beginnings_and_marks)
         self._inner_wait = Wait(beginnings=self._inner.beginnings_and_marks)
         self._begun_wait = self._inner_wait  # inside, if something is held
-        self._entry_wait = self._outer_wait  # after an opening, for the first call
+        self._entry_wait = self._outer_wait  # after an opening, or one of these if nothing was said: for the first call
+        self._entries: tuple[str, ...] = ()
         self._fed = 0  # characters before the buffer
         self._held = ""
         self._busy = fresh  # it is not just outside, with nothing held
@@ -130,10 +130,11 @@ class MarkedCalls:
         if text in beginnings:
             self._held, self._busy = text, True
             return ()
-        if not (self._inside or self._fresh):
-            if len(text) < self._outer.shortest:
+        if not self._inside:
+            if len(text) < self._outer.shortest and not self._fresh:
                 return self._hold(text)
-            if self._wait is not self._entry_wait and len(text) < GATHERED and text.startswith(self.frame.openings):
+            entries = self._entries if self._fresh else self.frame.openings
+            if self._wait is not self._entry_wait and len(text) < GATHERED and text.startswith(entries):
                 self._held, self._busy, self._wait = text, True, self._entry_wait
                 return ()
         out: list[Piece] = []

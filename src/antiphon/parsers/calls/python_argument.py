@@ -1,4 +1,4 @@
-"""An argument as Python writes it, if all of it is here and it is a plain one: most are. Any other takes the long way."""
+"""An argument as Python writes it, if all of it is here and it is plain, as most are. Any other takes the long way."""
 
 from typing import Final, NamedTuple
 

@@ -25,7 +25,8 @@ class PythonicCalls(LiteralCalls):
 
     def __init__(self, tools: Mapping[str, Json]) -> None:
         super().__init__(tools, self.bare)
-        self._entry_wait = _PYTHON.waits_named
+        self._entry_wait = _PYTHON.waits
+        self._entries = ("[",)
 
     def _outside(self, text: str, at: int, search: Search, out: list[Piece]) -> tuple[int, bool]:
         if self._fresh and (begin := after_space(text, at)) < len(text):

@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from antiphon.parsers.calls.marked import Wait
 from antiphon.parsers.calls.python_text import Escapes
-from antiphon.parsers.calls.tagged_call import NO_NAME
 
 MOST_VALUES: Final = 320  # in an answer; plain numbers do not count
 
@@ -19,8 +18,7 @@ class Script(Struct, frozen=True, kw_only=True):
     quotes: tuple[str, ...] = ('"""', "'''", '"', "'")  # the longer ones first
     key_ends: frozenset[str] = frozenset(" \t\r\n,()[]{}:=\"'<")  # also a mark ends it
     word_ends: frozenset[str] = key_ends
-    waits_named: Wait = Wait(NO_NAME, ("\n", ",", ")"))  # for the first argument after a name, or for no name
-    waits: Wait = Wait(frozenset(")]}"))  # for the end of values
+    waits: Wait = Wait(frozenset(")]}\n"))  # for the end of values, or a line that is no call
     flows: Wait = Wait()  # in a string
     firsts: frozenset[str] = frozenset("\"'")  # of the quotes
     python: bool = True
