@@ -23,7 +23,7 @@ from antiphon.parsers.json_leap import WHITE, after
 BETWEEN: Final = WHITE + ",;[]"  # what stands around calls in a list, and is nobody's
 AFTER: Final = BETWEEN + "})"  # what is too much at their end is nobody's either
 _NOT: Final = Wait()
-_ENTRY: Final = Wait(frozenset("{}"))
+_ENTRY: Final = Wait(frozenset("}"))
 _WAIT: Final = Wait(frozenset("}]"))  # for the end of values
 _NO_BRACKETS: Final = {ord(char): None for char in AFTER if char not in WHITE}
 
