@@ -12,7 +12,7 @@ import time
 import msgspec
 
 from bench.cases import TARGETS, TOKENS, Case, Effort, Servers, cases, held, started
-from bench.formats import formats
+from bench.formats import formats, formats_table, making
 from bench.harmony import harmony
 from bench.measure import bytes_per_stream, cpu_per_request_ms, cpu_per_token_us, median
 from bench.servers import Server
@@ -35,10 +35,10 @@ def main() -> int:
     with started() as servers:
         rows = _rows(servers, effort)
     rows += full_store(effort)
-    rows += formats(effort.rounds)
-    rows += harmony(effort.rounds)
-    sys.stdout.write(f"{table(rows)}\n\n{time.monotonic() - began:.0f} s\n")
-    return 1 if given.check and any(row.over for row in rows) else 0
+    rows += [making(), *harmony()]
+    read = formats()
+    sys.stdout.write(f"{table(rows)}\n\n{formats_table(read)}\n\n{time.monotonic() - began:.0f} s\n")
+    return 1 if given.check and any(row.over for row in (*rows, *read)) else 0
 
 
 def _rows(servers: Servers, effort: Effort) -> list[Row]:

@@ -8,7 +8,7 @@
   and the recorded parallel calls, mostly of 20 to 60 tokens each.
 
 In the first three a token is four characters, wherever that cuts. In an answer tokens are those of gpt-oss's
-vocabulary, and marks that are control tokens of a family are one each. Of several rounds the best counts, and in each
+vocabulary, and marks that are control tokens of a family are one each. Of many rounds the best counts, and in each
 the same tokens are given to the parser that looks for nothing. Making a parser, once for each response, is not counted:
 a row says what it takes. What comes after it, from deltas to bytes, is the path. `python -m bench.formats` prints it
 alone."""
@@ -31,7 +31,7 @@ from bench.table import Row, grid, table
 from tests.golden.calls.recordings import Recording, load, play, schemas
 
 TARGET = 3.0  # µs a token
-ROUNDS = 7
+ROUNDS = 15  # the best counts, and they are short
 TOKEN = 4  # characters
 KINDS = ("text", "long calls", "short calls", "answer")
 MORE = " and what else there is to say of it" * 20

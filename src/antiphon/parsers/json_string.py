@@ -29,6 +29,11 @@ class JsonString:
         self.quote = quote
         out.append('"')
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a string in double quotes is being read, and no escape."""
+        return self.quote == '"' and not self._escape
+
     def passes(self, text: str) -> bool:
         """Whether it is the middle of the string, as most of most arguments is."""
         return (

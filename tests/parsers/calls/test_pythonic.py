@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta
+from antiphon.parsers.calls.marked import GATHERED
 from antiphon.parsers.calls.pythonic import Lfm2Calls, Llama4PythonicCalls, Olmo3Calls, PythonicCalls
 from antiphon.parsers.calls.script import MOST_VALUES
 from tests.parsers.calls.reading import STRING, arguments, read, tool
@@ -168,10 +169,12 @@ def test_a_call_that_ends_early_is_closed(value: object, length: int) -> None:
         assert not name or isinstance(json.loads(said), dict)
 
 
-def test_a_string_is_passed_on_while_it_arrives() -> None:
+def test_a_long_string_is_passed_on_while_it_arrives() -> None:
     reader = PythonicCalls(TOOLS)
     reader.feed("[f(a='")
     reader.feed("one")
+    told = [piece for char in "-" * GATHERED for piece in reader.feed(char)]
+    assert "".join([piece.text for piece in told if isinstance(piece, CallDelta)]) == '{"a":"one' + "-" * GATHERED
     assert reader.feed(' "two"') == (CallDelta(0, ' \\"two\\"'),)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta
 from antiphon.parsers.calls.base import Said
-from antiphon.parsers.calls.marked import MOST_CALLS
+from antiphon.parsers.calls.marked import GATHERED, MOST_CALLS
 from antiphon.parsers.calls.tagged import (
     DeepSeekV32Calls,
     GlmCalls,
@@ -106,11 +106,13 @@ def test_a_cut_changes_nothing(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_string_is_passed_on_while_it_arrives(family: type[TaggedCalls]) -> None:
+def test_a_long_string_is_passed_on_while_it_arrives(family: type[TaggedCalls]) -> None:
     text = said(family, "f", ("a", "one two three"))
     reader = family(TOOLS)
     reader.feed(text[: text.index("one")])
     reader.feed("one")
+    told = [piece for char in "-" * GATHERED for piece in reader.feed(char)]
+    assert "".join([piece.text for piece in told if isinstance(piece, CallDelta)]) == '{"a":"one' + "-" * GATHERED
     assert [piece.text for piece in reader.feed(' "two"') if isinstance(piece, CallDelta)] == [' \\"two\\"']
 
 

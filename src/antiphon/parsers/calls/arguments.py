@@ -25,6 +25,9 @@ class Flow(Protocol):
     def waits(self) -> bool:
         """Whether what comes can wait until something is closed."""
 
+    def flows(self, text: str) -> bool:
+        """Whether it is all in the middle of a string, and passes as it is."""
+
     def feed(self, text: str, at: int = 0) -> tuple[str, int]: ...
 
 
@@ -93,11 +96,15 @@ class _Quoted:
     def waits(self) -> bool:
         return self._mend is not None and self._mend.waits and not self._verbatim
 
+    def flows(self, text: str) -> bool:
+        """What passes in a string passes in a string within a string."""
+        if self._mend is None or self._verbatim or self._text.waits or not self._string.is_plain:
+            return False
+        return self._mend.flows(text)
+
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
         if self.done:
             return "", at
-        if not at and self._mend is not None and not self._text.waits and self._string.passes(text):
-            return self._mended(self._mend, text), len(text)
         inside: list[str] = []
         string, end = self._string, len(text)
         while at < end and string.quote and not self.broken:

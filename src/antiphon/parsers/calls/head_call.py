@@ -13,7 +13,7 @@ from antiphon.parsers.calls.marked import Wait
 
 LONGEST_HEAD: Final = 512
 _NOT: Final = Wait()
-_WAIT: Final = Wait(frozenset("}"))
+_WAIT: Final = Wait(frozenset("{"))
 
 Head = Callable[[str], str | None]
 

@@ -23,7 +23,7 @@ from antiphon.parsers.json_leap import WHITE, after
 BETWEEN: Final = WHITE + ",;[]"  # what stands around calls in a list, and is nobody's
 AFTER: Final = BETWEEN + "})"  # what is too much at their end is nobody's either
 _NOT: Final = Wait()
-_ENTRY: Final = Wait(frozenset("}"))
+_ENTRY: Final = Wait(frozenset("{}"))
 _WAIT: Final = Wait(frozenset("}]"))  # for the end of values
 _NO_BRACKETS: Final = {ord(char): None for char in AFTER if char not in WHITE}
 
@@ -55,8 +55,11 @@ class JsonCalls(MarkedCalls):
 
     def _stream(self, flow: Flow, text: str) -> Sequence[Piece]:
         self._held = ""
-        said, at = flow.feed(text)
         number = self._calls
+        if flow.flows(text):
+            self._fed += len(text)
+            return (CallDelta(number, text),) if text else ()
+        said, at = flow.feed(text)
         if at == len(text) and not flow.over:
             self._fed += at
             self._wait = _WAIT if flow.waits else _NOT

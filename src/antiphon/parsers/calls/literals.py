@@ -10,9 +10,21 @@ what was meant for all of it.
 """
 
 import json
-from enum import IntEnum
 from typing import Final
 
+from antiphon.parsers.calls.literal_state import (
+    ARGUMENT,
+    BROKEN,
+    COLON,
+    DONE,
+    GLUE,
+    KEY,
+    NAMED,
+    NEXT,
+    STRING,
+    VALUE,
+    WORD,
+)
 from antiphon.parsers.calls.marked import Wait, after_space
 from antiphon.parsers.calls.nest import DEEPEST, Nest
 from antiphon.parsers.calls.python_argument import plain_argument
@@ -32,23 +44,6 @@ _CONSTANTS: Final = {"True": "true", "False": "false", "None": "null"}
 _OPERATORS: Final = frozenset("+%*")  # a string that is computed: no literal
 
 
-class State(IntEnum):
-    ARGUMENT = 0
-    NAMED = 1
-    KEY = 2
-    COLON = 3
-    VALUE = 4
-    NEXT = 5
-    GLUE = 6
-    STRING = 7
-    WORD = 8
-    DONE = 9
-    BROKEN = 10
-
-
-ARGUMENT, NAMED, KEY, COLON, VALUE, NEXT, GLUE, STRING, WORD, DONE, BROKEN = State  # looked up on the token path
-
-
 class Literals:
     """Begins after the opener."""
 
@@ -56,7 +51,6 @@ class Literals:
         self._script = script
         self._parameters = parameters
         self._budget = budget
-        self._firsts = script.firsts
         self._outermost = ARGUMENT if script.python else KEY
         self._state = self._outermost
         self._nest = Nest(script.closer)
@@ -190,7 +184,7 @@ class Literals:
     # What begins.
 
     def _begin(self, text: str, at: int) -> tuple[int, bool]:
-        quote = self._quote_at(text, at)
+        quote = self._script.quote_at(text, at)
         if quote is None:
             return at, False
         if not quote and text[at] in NUMERIC and self._state is VALUE and self._levels[-1].is_list:
@@ -206,8 +200,6 @@ class Literals:
             return self._open(text[at], at)
         if text[at] in self._script.key_ends:
             return self._break(at)
-        if self._state is ARGUMENT and (end := self._short_name(text, at)):
-            return end, True
         self._role, self._state = self._state, WORD
         self._word.clear()
         self._length = 0
@@ -225,26 +217,6 @@ class Literals:
         comma = text[found.end] == ","
         self._state = ARGUMENT if comma else NEXT
         return found.end + comma
-
-    def _short_name(self, text: str, at: int) -> int:
-        """All of a name that is here, with the = after it: most are. Where it ends, or 0."""
-        end = text.find("=", at, at + _SHORT)
-        if end < 0 or not (name := text[at:end]).isidentifier():
-            return 0
-        self._state = VALUE
-        self._name(name)
-        return end + 1
-
-    def _quote_at(self, text: str, at: int) -> str | None:
-        """The quote that begins here; None: it may become one, or a longer one."""
-        if text[at] not in self._firsts:
-            return ""
-        for quote in self._script.quotes:
-            if text.startswith(quote, at):
-                return quote
-            if len(text) - at < len(quote) and quote.startswith(text[at:]):
-                return None
-        return ""
 
     def _open(self, char: str, at: int) -> tuple[int, bool]:
         if len(self._levels) >= DEEPEST or not self._has_name():
@@ -360,7 +332,7 @@ class Literals:
             self._raw = False
             self._state = NEXT
             return begin, True
-        quote = self._quote_at(text, begin)
+        quote = self._script.quote_at(text, begin)
         if quote is None:
             return begin, False
         if char in _OPERATORS or not self._budget.take():
@@ -408,7 +380,7 @@ class Literals:
 
     def _value_is(self, word: str, following: str) -> None:
         """A word; or letters before a string, such as r."""
-        if self._script.python and following in self._firsts and word.lower() in _PREFIXES:
+        if self._script.python and following in self._script.firsts and word.lower() in _PREFIXES:
             self._raw = "r" in word.lower()
             self._state = VALUE
             return

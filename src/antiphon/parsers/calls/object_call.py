@@ -21,8 +21,9 @@ from antiphon.parsers.json_leap import WHITE, after
 from antiphon.parsers.json_mend import JsonMend
 
 _NOT: Final = Wait()
-_WAIT: Final = Wait(frozenset("}"))  # for the end of arguments
-_WAIT_KEY: Final = Wait(frozenset("},:"))
+_WAIT: Final = Wait(frozenset("{}"))  # for the arguments
+_WAIT_KEY: Final = Wait(frozenset("{},:"))
+_WAIT_EARLY: Final = Wait(frozenset("}"))  # arguments before the name, of which nothing can be said
 _USUAL: Final = ["{", ":", ",", ":"]  # what stands around the strings that a call begins with
 _KEYED: Final = ["{", ":"]
 OTHERS: Final = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
@@ -85,7 +86,7 @@ class ObjectCall(JsonCall):
 
     def waits(self) -> Wait:
         if self._state is ARGUMENTS:
-            return _NOT if self.started else _WAIT
+            return _NOT if self.started else _WAIT_EARLY
         return _WAIT if self._plausible else _WAIT_KEY
 
     def end_arguments(self) -> None:

@@ -23,6 +23,17 @@ class Script(Struct, frozen=True, kw_only=True):
     firsts: frozenset[str] = frozenset("\"'")  # of the quotes
     python: bool = True
 
+    def quote_at(self, text: str, at: int) -> str | None:
+        """The quote that begins here; None: it may become one, or a longer one."""
+        if text[at] not in self.firsts:
+            return ""
+        for quote in self.quotes:
+            if text.startswith(quote, at):
+                return quote
+            if len(text) - at < len(quote) and quote.startswith(text[at:]):
+                return None
+        return ""
+
 
 class Budget:
     """Of an answer."""
