@@ -38,7 +38,7 @@ def main() -> int:
     rows += [making(), *harmony()]
     read = formats()
     sys.stdout.write(f"{table(rows)}\n\n{formats_table(read)}\n\n{time.monotonic() - began:.0f} s\n")
-    return 1 if given.check and any(row.over for row in (*rows, *read)) else 0
+    return 1 if given.check and (any(row.over for row in rows) or any(row.over for row in read)) else 0
 
 
 def _rows(servers: Servers, effort: Effort) -> list[Row]:

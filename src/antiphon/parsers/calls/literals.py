@@ -210,6 +210,11 @@ class Literals:
         found = plain_argument(text, at) if self._budget.left > 2 else None
         if found is None or found.name in self._given:
             return 0
+        if not found.said:
+            self._budget.left -= 1
+            self._state = VALUE
+            self._name(found.name)
+            return found.end
         self._budget.left -= 1 if found.number else 2  # a name and a value
         self._given.add(found.name)
         self._nest.name(quoted(found.name))

@@ -45,9 +45,6 @@ class Frame(Struct, frozen=True, kw_only=True):
     controls: tuple[str, ...] = ()
 
 
-_NOT: Final = Wait()
-
-
 class OneCall(Protocol):
     number: int
 
@@ -88,7 +85,7 @@ class MarkedCalls:
         self._fed = 0  # characters before the buffer
         self._held = ""
         self._busy = fresh  # it is not just outside, with nothing held
-        self._wait = _NOT
+        self._wait = self._outer_wait
         self._flow: Flow | None = None  # what the arguments of the call can be fed to
         self._inside = False
         self._fresh = fresh  # nothing but space was said yet, and that matters to the family

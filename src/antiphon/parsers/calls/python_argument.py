@@ -6,18 +6,19 @@ from antiphon.parsers.calls.python_words import WORDS, is_plain_number
 from antiphon.parsers.calls.values import quoted
 
 _LONGEST: Final = 64
+_OPENERS: Final = frozenset({"[", "{", "("})
 _FOLLOWS: Final = frozenset({",", ")"})
 
 
 class Argument(NamedTuple):
     name: str
-    said: str  # as JSON
+    said: str  # as JSON; nothing: only the name is plain
     end: int
     number: bool
 
 
 def plain_argument(text: str, at: int) -> Argument | None:
-    """name='text' or name=word, with the comma or parenthesis that follows it, at which it ends."""
+    """name='text' or name=word, with the comma or parenthesis that follows it, at which it ends; or name=[ alone."""
     begin = text.find("=", at, at + _LONGEST) + 1
     name = text[at : begin - 1]
     if not begin or not name.isidentifier():
@@ -28,6 +29,8 @@ def plain_argument(text: str, at: int) -> Argument | None:
         if end < begin + 2 or text[end + 1 : end + 2] not in _FOLLOWS or "\\" in (said := text[begin + 1 : end]):
             return None
         return Argument(name, quoted(said), end + 1, False)
+    if quote in _OPENERS:
+        return Argument(name, "", begin, False)
     end = text.find(",", begin, begin + _LONGEST)
     end = end if end >= 0 else text.find(")", begin, begin + _LONGEST)
     word = text[begin:end] if end > begin else ""

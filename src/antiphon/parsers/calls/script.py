@@ -27,6 +27,8 @@ class Script(Struct, frozen=True, kw_only=True):
         """The quote that begins here; None: it may become one, or a longer one."""
         if text[at] not in self.firsts:
             return ""
+        if self.python and text[at + 1 : at + 2] not in ("", text[at]):
+            return text[at]
         for quote in self.quotes:
             if text.startswith(quote, at):
                 return quote
