@@ -90,8 +90,8 @@ class Literals:
 
     def waits(self) -> Wait:
         """For the end of a value; but a string flows once it has begun."""
-        state = self._state
-        return self._script.waits if state is not STRING and state is not GLUE else self._script.flows
+        flows = self._state is GLUE or (self._state is STRING and self._role is not KEY)
+        return self._script.flows if flows else self._script.waits
 
     def feed(self, text: str, at: int) -> tuple[int, bool]:
         """Where it stopped, and whether to go on from there; else the rest is to come again, with more."""
@@ -221,7 +221,7 @@ class Literals:
         self._nest.item(found.said)
         comma = text[found.end] == ","
         self._state = ARGUMENT if comma else NEXT
-        return found.end + comma
+        return found.end + comma + (comma and text[found.end + 1 : found.end + 2] == " ")
 
     def _open(self, char: str, at: int) -> tuple[int, bool]:
         if len(self._levels) >= DEEPEST or not self._has_name():

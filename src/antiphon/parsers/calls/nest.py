@@ -52,7 +52,8 @@ class Nest:
         if level.used:
             self._out.append(",")
         level.used = True
-        self._open(level)
+        if not level.opened:
+            self._open(level)
         if self._name:
             self._out.append(self._name + ":")
             self._name = ""
@@ -64,10 +65,10 @@ class Nest:
 
     def close(self) -> None:
         level = self.levels.pop()
-        self._open(level)
+        if not level.opened:
+            self._open(level)
         self._out.append("]" if level.is_list else "}")
 
     def _open(self, level: Level) -> None:
-        if not level.opened:
-            level.opened = self.begun = True
-            self._out.append("[" if level.is_list else "{")
+        level.opened = self.begun = True
+        self._out.append("[" if level.is_list else "{")
