@@ -11,7 +11,7 @@ _ESCAPED: Final = frozenset('"\\/bfnrt')
 _ASKED: Final = _ESCAPED | {"u"}
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _CONTROLS: Final = {chr(code): json.dumps(chr(code))[1:-1] for code in range(32)}
-_SHORT: Final = 64  # characters up to which it does not pay to ask the C parser
+_SHORT: Final = 32  # characters up to which it does not pay to ask the C parser
 _STRETCH: Final = 16_384  # that it is asked about at once
 _USUAL: Final = 32  # escapes in single quotes that take as long as one that is mended
 _LAX: Final = json.JSONDecoder(strict=False)

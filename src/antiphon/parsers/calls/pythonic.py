@@ -34,7 +34,7 @@ class PythonicCalls(LiteralCalls):
             if text[begin] == "[":
                 self._say(text[at:begin], begin, out)
                 self._enter(wrapped=False)
-                return begin, True
+                return self._pass_mark("[", begin, out), True
         return super()._outside(text, at, search, out)
 
     def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
