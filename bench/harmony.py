@@ -11,11 +11,12 @@ from antiphon.core.prompt import Chunk, TokenPrompt
 from antiphon.parsers.base import PLAIN, Parser, Reading
 from antiphon.parsers.harmony import HarmonyParser
 from antiphon.parsers.raw import RawParser
-from bench.formats import PROSE, ROUNDS
+from bench.formats import PROSE
 from bench.table import Row, table
 from tests.golden.harmony.cases import load, reading, tokens
 
 TARGET = 4.0  # µs a token
+ROUNDS = 7
 TAKES_OVER = TokenPrompt(tokens("<|start|>assistant"))
 THINKS = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant"
 ANSWER = f"{THINKS}<|channel|>final<|message|>{{}}<|return|>"
