@@ -14,7 +14,7 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types import CreateEmbeddingResponse
 from openai.types.conversations import Conversation, ConversationDeletedResource
 from openai.types.conversations.conversation_item_list import ConversationItemList
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import CompactedResponse, Response, ResponseStreamEvent
 from openai.types.responses.response_error import ResponseError
 from openai.types.responses.response_item_list import ResponseItemList
 from openai.types.responses.response_steer_accepted_event import ResponseSteerAcceptedEvent
@@ -60,6 +60,8 @@ DEVIATIONS: dict[str, set[str]] = {
     "ResponseCustomToolCallOutput": {"status", "name", "namespace"},
     "LocalShellCallOutput": {"call_id"},
     "ResponseComputerToolCallOutputScreenshot": {"detail"},
+    # for who includes web_search_call.results, for which the types have no place
+    "ResponseFunctionWebSearch": {"results"},
     # Codex declares it, and its declaration is echoed
     "WebSearchTool": {"search_content_types"},
 }
@@ -105,6 +107,18 @@ def check_conversation(conversation: dict[str, Any]) -> None:
 def check_embeddings(answer: dict[str, Any]) -> None:
     """The same for a list of embeddings that are written as numbers."""
     _check(CreateEmbeddingResponse, answer)
+
+
+def check_compacted(compacted: dict[str, Any]) -> None:
+    """The same for what /responses/compact gives.
+
+    OpenAI documents that `output` begins with the user's messages, and its type for `output` knows none: they are held
+    against the type that messages of an input have, all the rest against its own.
+    """
+    users = [item for item in compacted["output"] if item.get("role") == "user"]
+    assert compacted["output"][: len(users)] == users, "the user's messages come first"
+    check_input_items({"object": "list", "data": users, "first_id": "", "last_id": "", "has_more": False})
+    _check(CompactedResponse, {**compacted, "output": compacted["output"][len(users) :]})
 
 
 def accumulate(events: Iterable[dict[str, Any]]) -> Response:

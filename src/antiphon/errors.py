@@ -18,7 +18,13 @@
     │   ├── InvalidImage                invalid_image
     │   ├── InvalidImageUrl             invalid_image_url
     │   ├── InvalidFile                 invalid_file
-    │   └── InvalidEncryptedContent     invalid_encrypted_content
+    │   ├── InvalidEncryptedContent     invalid_encrypted_content
+    │   ├── UnknownApproval             approval_not_found       never asked for, or too long ago
+    │   ├── ApprovalUsed                approval_already_used
+    │   ├── ApprovalMismatch            approval_mismatch        another call than the one that was approved
+    │   ├── NotPending                  tool_call_not_pending
+    │   ├── NotWaiting                  response_not_waiting     for tool outputs
+    │   └── ToolOutputTimeout           tool_output_timeout      no output came in time
     ├── NotAuthenticated            401 authentication_error
     ├── Forbidden                   403 permission_error
     ├── NotFound                    404 not_found_error
@@ -29,6 +35,7 @@
     ├── BodyTooLarge                413 invalid_request_error
     ├── UnsupportedMediaType        415 invalid_request_error
     ├── UpgradeRequired             426 invalid_request_error  a WebSocket where there is none
+    ├── McpFailed                   424 external_connector_error  http_error: an MCP server did not do its part
     ├── HeadersTooLarge             431 invalid_request_error
     ├── Busy                        429 rate_limit_error       (retry_after)
     ├── Unavailable                 503 service_unavailable    (retry_after)
@@ -145,6 +152,34 @@ class InvalidEncryptedContent(BadRequest):
     code = "invalid_encrypted_content"
 
 
+class UnknownApproval(BadRequest):
+    code = "approval_not_found"
+
+
+class ApprovalUsed(BadRequest):
+    code = "approval_already_used"
+
+
+class ApprovalMismatch(BadRequest):
+    """The arguments, the tool or its server are not what the client was asked about."""
+
+    code = "approval_mismatch"
+
+
+class NotPending(BadRequest):
+    code = "tool_call_not_pending"
+
+
+class NotWaiting(BadRequest):
+    code = "response_not_waiting"
+
+
+class ToolOutputTimeout(BadRequest):
+    """Not 408, which SDKs try again."""
+
+    code = "tool_output_timeout"
+
+
 class NotAuthenticated(AntiphonError):
     status = 401
     type = "authentication_error"
@@ -196,6 +231,22 @@ class UnsupportedMediaType(AntiphonError):
 class UpgradeRequired(AntiphonError):
     status = 426
     type = "invalid_request_error"
+
+
+class McpFailed(AntiphonError):
+    """An MCP server cannot be reached, breaks the protocol, or is too slow. OpenAI's status and words for it.
+
+    `http` is the status that it answered with, if that was it; else `rpc` is a code of JSON-RPC.
+    """
+
+    status = 424
+    type = "external_connector_error"
+    code = "http_error"
+
+    def __init__(self, message: str, *, http: int | None = None, rpc: int = -32000) -> None:
+        super().__init__(message)
+        self.http = http
+        self.rpc = rpc
 
 
 class HeadersTooLarge(AntiphonError):

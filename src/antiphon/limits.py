@@ -38,6 +38,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     prompts: Annotated[Count, Meta(description="Prompts of one completion, times `n` or `best_of`.")] = 128
     output_tokens: Annotated[Count, Meta(description="`max_output_tokens`.")] = 1_000_000
     tool_calls: Annotated[Count, Meta(description="`max_tool_calls`.")] = 10_000
+    tool_output_bytes: Annotated[Count, Meta(description="Bytes of a tool's output; more is cut off.")] = 1024 * 1024
+    mcp_tools: Annotated[Count, Meta(description="Tools of one MCP server.")] = 512
     images: Annotated[Count, Meta(description="Images in one prompt, those of earlier turns included.")] = 100
     image_bytes: Annotated[Count, Meta(description="Bytes of one image.")] = 20 * 1024 * 1024
     image_pixels: Annotated[Count, Meta(description="Pixels of one image, all of its frames together.")] = 64_000_000

@@ -5,6 +5,7 @@ from itertools import count
 
 import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from antiphon.core.deltas import (
     Break,
@@ -13,26 +14,34 @@ from antiphon.core.deltas import (
     CallStarted,
     Citation,
     Delta,
+    Opened,
+    Put,
+    Ran,
     Refusal,
+    Said,
     Sealed,
+    Stage,
     Summary,
     Text,
     Thought,
+    Turned,
 )
 from antiphon.core.emitter import Emitter
 from antiphon.core.entries import Entry
 from antiphon.core.fold import Ending
 from antiphon.core.opening import opening
 from antiphon.core.prompt import Counts
+from antiphon.core.server_items import KINDS, shown
 from antiphon.core.usage import usage
 from antiphon.errors import AntiphonError, Busy, EngineFailed
 from antiphon.ids import ItemIds, Prefix, new_id
 from antiphon.limits import Limits
 from antiphon.protocol.codec import decode_create
 from antiphon.protocol.events import Event
-from antiphon.protocol.items import Annotation, FileCitation, UrlCitation
+from antiphon.protocol.items import Annotation, FileCitation, InputImage, InputText, McpCall, UrlCitation
 from antiphon.protocol.response import Logprob, Response, TopLogprob
 from antiphon.transport.sse import frames
+from tests.core.served import ENDS, PUT, mcp_call
 
 ENDINGS = (
     Ending(status="completed"),
@@ -127,22 +136,44 @@ def as_stored(response: Response) -> Response:
     return msgspec.json.decode(msgspec.json.encode(response), type=Response)
 
 
+def taped_only(entries: list[Entry]) -> list[Entry]:
+    """Without what a tape does not keep: it is in no event."""
+    return [_taped(entry) for entry in entries]
+
+
+def _taped(entry: Entry) -> Entry:
+    match entry:
+        case Opened(key=key, item=item):
+            return Opened(key, shown(item))
+        case Ran(key=key, item=item):
+            return Ran(key, item)
+        case Turned():
+            return Turned()
+    return entry
+
+
 def types(events: list[Event]) -> list[str]:
     return [event.type for event in events]
 
 
+SAID: tuple[Said, ...] = ("", "told", [InputText(text="told"), InputImage(image_url="data:image/png;base64,aGk=")])
+_OVERLAP = CallStarted | CallDelta | CallDone | Break | Opened | Stage | Ran | Put
+_KINDS = (
+    "text", "thought", "summary", "sealed", "refusal", "cite", "break", "call", "custom", "more", "done",
+    "mcp", "mcp", "open", "open", "stage", "ran", "ran", "put", "turned",
+)  # fmt: skip
+
+
 @st.composite
 def any_deltas(draw: st.DrawFn) -> list[Delta]:
-    """Any order of pieces, with calls that overlap, but none that speaks before it started or after it ended."""
+    """Any order of pieces, with calls and deeds of the server that overlap, but none that goes on before it began or
+    after it ended."""
     text = st.text(max_size=5)
     deltas: list[Delta] = []
     open_calls: set[int] = set()
+    served = _Served(draw)
     for _ in range(draw(st.integers(0, 25))):
-        kind = draw(
-            st.sampled_from(
-                ["text", "thought", "summary", "sealed", "refusal", "cite", "break", "call", "custom", "more", "done"]
-            )
-        )
+        kind = draw(st.sampled_from(_KINDS))
         match kind:
             case "text":
                 deltas.append(Text(draw(text), (LOGPROB,) * draw(st.sampled_from([0, 0, 1, 2]))))
@@ -151,7 +182,7 @@ def any_deltas(draw: st.DrawFn) -> list[Delta]:
             case "summary":
                 deltas.append(Summary(draw(text), draw(st.integers(0, 2))))
             case "sealed" if isinstance(deltas[-1] if deltas else None, Thought | Summary):
-                ends: list[Delta] = [Break(), Text("x"), Refusal("x")]
+                ends: list[Delta] = [Break(), Text("x"), Refusal("x"), Turned(), Put(PUT[0])]
                 deltas += [Sealed(draw(text)), draw(st.sampled_from(ends))]
             case "refusal":
                 deltas.append(Refusal(draw(text)))
@@ -163,15 +194,74 @@ def any_deltas(draw: st.DrawFn) -> list[Delta]:
                 key, space = draw(st.integers(0, 3)), draw(st.sampled_from([None, "space"]))
                 deltas.append(CallStarted(key, f"f{key}", "function" if kind == "call" else "custom", space))
                 open_calls.add(key)
-            case "more" if open_calls:
-                deltas.append(CallDelta(draw(st.sampled_from(sorted(open_calls))), draw(text)))
+            case "more" if open_calls | served.speaking:
+                key = draw(st.sampled_from(sorted(open_calls | served.speaking)))
+                deltas.append(served.noted(CallDelta(key, draw(text))))
             case "done":  # perhaps of one that another item has closed
-                key = draw(st.integers(0, 3))
+                key = draw(st.integers(0, 7))
                 deltas.append(CallDone(key))
                 open_calls.discard(key)
-        if not isinstance(deltas[-1] if deltas else None, CallStarted | CallDelta | CallDone | Break):
+                served.speaking.discard(key)
+            case "turned":
+                deltas.append(Turned(draw(st.sampled_from([None, Counts(input_tokens=7, output_tokens=2)]))))
+            case "mcp" | "open" | "stage" | "ran" | "put":
+                deltas += served.deed(kind)
+        if not isinstance(deltas[-1] if deltas else None, _OVERLAP):
             open_calls.clear()  # another kind of item closes them
+            served.speaking.clear()
     return deltas
+
+
+class _Served:
+    """What the server does in such a stream, under the keys 4 to 7."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+        self._open: dict[int, type] = {}
+        self._said: dict[int, str] = {}  # by calls whose arguments are told piece by piece
+        self._allowed: dict[int, str | None] = {}  # by which request
+        self.speaking: set[int] = set()
+
+    def noted(self, delta: CallDelta) -> CallDelta:
+        if delta.key in self._said:
+            self._said[delta.key] += delta.text
+        return delta
+
+    def deed(self, kind: str) -> list[Delta]:
+        free = sorted({4, 5, 6, 7} - self._open.keys())
+        match kind:
+            case "put":
+                return [Put(self._draw(st.sampled_from(PUT)))]
+            case "mcp" if free:
+                return [self._start(self._draw(st.sampled_from(free)))]
+            case "open" if free:
+                return [self._opened(self._draw(st.sampled_from(free)))]
+            case "stage" if self._open:
+                words = st.sampled_from(["searching", "interpreting", "generating"])
+                return [Stage(self._draw(st.sampled_from(sorted(self._open))), self._draw(words))]
+            case "ran" if self._open:
+                return [self._ran(self._draw(st.sampled_from(sorted(self._open))))]
+        return []
+
+    def _start(self, key: int) -> CallStarted:
+        self._open[key], self._said[key] = McpCall, ""
+        self.speaking.add(key)
+        self._allowed[key] = self._draw(st.sampled_from((None, "mcpr_1")))
+        return CallStarted(key, f"t{key}", "mcp", f"s{key}", self._allowed[key])
+
+    def _opened(self, key: int) -> Opened:
+        self._open[key] = kind = self._draw(st.sampled_from(sorted(KINDS, key=str)))
+        self._said.pop(key, None)
+        return Opened(key, self._draw(st.sampled_from(ENDS[kind])))
+
+    def _ran(self, key: int) -> Ran:
+        kind = self._open.pop(key)
+        self.speaking.discard(key)
+        item = self._draw(st.sampled_from(ENDS[kind]))
+        if key in self._said:
+            call = mcp_call(item, f"s{key}", f"t{key}", self._said.pop(key))
+            item = replace(call, approval_request_id=self._allowed[key])
+        return Ran(key, item, self._draw(st.sampled_from(SAID)))
 
 
 @st.composite

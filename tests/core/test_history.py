@@ -21,6 +21,7 @@ from antiphon.protocol.items import (
     McpApprovalRequest,
     McpApprovalResponse,
     McpCall,
+    McpListTools,
     Message,
     OutputText,
     Reasoning,
@@ -41,6 +42,15 @@ def call(call_id: str) -> FunctionCall:
 
 def output(call_id: str) -> FunctionCallOutput:
     return FunctionCallOutput(call_id=call_id, output="done")
+
+
+def asked(request_id: str) -> McpApprovalRequest:
+    return McpApprovalRequest(id=request_id, server_label="s", name="t", arguments="{}")
+
+
+def allowed(request_id: str) -> tuple[McpApprovalResponse, McpCall]:
+    call = McpCall(server_label="s", name="t", arguments="{}", approval_request_id=request_id)
+    return McpApprovalResponse(approval_request_id=request_id, approve=True), call
 
 
 def history(*items: InputItem) -> History:
@@ -74,6 +84,8 @@ def test_an_item_is_named_by_its_place_in_the_input() -> None:
         ([call("c1"), CustomToolCall(call_id="c1", name="g", input="")], "input[1].call_id"),
         ([call("c1"), output("c1"), output("c1")], "input[2].call_id"),
         ([CustomToolCallOutput(call_id="c1", output="")], "input[0].call_id"),
+        ([asked("mcpr_1"), output("mcpr_1")], "input[1].call_id"),
+        ([asked("mcpr_1"), asked("mcpr_1")], "input[1].id"),
     ],
 )
 def test_a_pair_that_is_none_is_refused_by_name(items: list[InputItem], param: str) -> None:
@@ -118,11 +130,41 @@ def test_a_unit_is_a_call_with_its_output_and_reasoning_with_what_it_led_to() ->
         call("c"),  # 8
         say("user"),  # 9
         output("c"),
-        McpApprovalRequest(id="mcpr_1", server_label="s", name="t", arguments="{}"),  # 11
-        McpApprovalResponse(approval_request_id="mcpr_1", approve=True),
-        McpCall(server_label="s", name="t", arguments="{}", approval_request_id="mcpr_1"),
+        asked("mcpr_1"),  # 11
+        *allowed("mcpr_1"),
     )
     assert units(made) == [[0], [1, 2, 3, 4, 5], [6, 7], [8, 10], [9], [11, 12, 13]]
+
+
+@pytest.mark.shows("A.28")
+def test_two_approvals_of_one_turn_keep_to_their_own_calls_wherever_these_stand() -> None:
+    """As they lie in responses: asked for in one, answered in the input of the next, run in its output."""
+    (yes, called), (also, run) = allowed("mcpr_1"), allowed("mcpr_2")
+    made = history(say("user"), Reasoning(), asked("mcpr_1"), asked("mcpr_2"), also, yes, called, run, say("assistant"))
+    assert units(made) == [[0], [1, 2, 5, 6], [3, 4, 7], [8]]
+    for drop in range(1, droppable(made) + 1):
+        left = shorter(made, drop)
+        names = {item.id for item in left.items if isinstance(item, McpApprovalRequest)}
+        answered = {item.approval_request_id for item in left.items if isinstance(item, McpApprovalResponse | McpCall)}
+        assert names == answered
+
+
+def test_a_call_that_needed_no_approval_is_a_unit_of_its_own_with_its_reasoning() -> None:
+    free = McpCall(server_label="s", name="t", arguments="{}", output="42")
+    made = history(say("user"), McpListTools(server_label="s", tools=[]), Reasoning(), free, free, say("assistant"))
+    assert units(made) == [[0], [1], [2, 3], [4], [5]]
+    kept = [shorter(made, drop).items for drop in range(droppable(made) + 1)]
+    assert all(McpListTools in map(type, items) for items in kept)  # what may be called is said by it
+
+
+def test_an_output_that_stands_in_a_responses_own_output_pairs_with_its_call() -> None:
+    """So it does after tool_outputs: call, output and answer are of one response."""
+    before = (say("user"), call("c1"), call("c2"), output("c2"), output("c1"), say("assistant"))
+    made = make_history(before, [say("user")])
+    assert units(made) == [[0], [1, 2, 3, 4], [5], [6]]
+    with pytest.raises(InvalidValue) as refused:
+        make_history(before, [output("c1")])
+    assert refused.value.param == "input[0].call_id"
 
 
 def test_calls_that_came_after_outputs_are_another_turn() -> None:

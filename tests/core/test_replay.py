@@ -3,17 +3,20 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Text, Thought
-from antiphon.core.entries import Began
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Opened, Put, Ran, Text, Thought
+from antiphon.core.entries import Began, Ended, Entry, Fault
 from antiphon.core.fold import Ending, fold
 from antiphon.core.replay import Replay, decode_entries, encode_entries, reopened
 from antiphon.core.tape import pack, unpack
 from antiphon.errors import ServerRestarted
 from antiphon.ids import ItemIds
-from antiphon.protocol.items import FunctionCall, Message
+from antiphon.protocol.builtin_items import McpListedTool
+from antiphon.protocol.items import FunctionCall, McpListTools, Message
+from tests.core.served import PUT
 from tests.core.streams import (
     ANY_ENDING,
     BODIES,
+    LOGPROB,
     USAGE,
     any_lists,
     as_stored,
@@ -21,6 +24,7 @@ from tests.core.streams import (
     opened,
     recording,
     sent,
+    taped_only,
     told,
     types,
 )
@@ -72,7 +76,8 @@ def test_what_a_dead_owner_left_goes_on_as_if_nothing_had_happened(
     expected += alive.finish(DIED, None, 9)
     assert sent(events) == sent(expected)
     assert fold(events) == heir.response
-    assert unpack(pack(entries_of(heir), heir.response), as_stored(heir.response)) == entries_of(heir)
+    taped = unpack(pack(entries_of(heir), heir.response), as_stored(heir.response))
+    assert taped_only(taped) == taped_only(entries_of(heir))
 
 
 def test_what_a_dead_owner_left_open_is_closed_as_incomplete_with_the_numbers_that_follow() -> None:
@@ -97,6 +102,14 @@ def test_a_response_is_opened_again_as_it_was(lists: list[list[Delta]], body: di
     assert reopened(emitter.response) == opening
     emitter.finish(ANY_ENDING[5], USAGE, 9)
     assert reopened(as_stored(emitter.response)) == opening
+
+
+def test_a_tool_may_speak_of_numbers_of_any_size() -> None:
+    tool = McpListedTool(name="t", input_schema={"type": "object", "maxProperties": 10**30, "x": -(2**63) - 1})
+    listed = McpListTools(server_label="s", tools=[tool])
+    entries: list[Entry] = [Began(), Opened(0, listed), Ran(0, listed, "é"), Text("a", (LOGPROB,)), Put(PUT[2])]
+    entries.append(Ended(status="failed", fault=Fault(type="t", code=None, message="m"), usage=USAGE, at=9))
+    assert decode_entries(encode_entries(entries)) == entries
 
 
 def test_entries_are_small() -> None:

@@ -1,9 +1,21 @@
 """The usage of a Response is the sum of what its turns took."""
 
+import json
+
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from antiphon.core.prompt import Counts
-from antiphon.core.usage import usage
+from antiphon.core.usage import _of_all, sum_of, usage
+from antiphon.protocol.response import Response
+from tests.oracle import check_response
+
+TOKENS = st.integers(0, 10**9)
+TURNS = st.lists(
+    st.builds(Counts, input_tokens=TOKENS, cached_tokens=TOKENS, output_tokens=TOKENS, reasoning_tokens=TOKENS)
+)
 
 
 @pytest.mark.shows("A7.6", "A7.7")
@@ -27,3 +39,39 @@ def test_totals_are_sums_over_turns_and_tools_are_what_a_prompt_grew_by() -> Non
 
 def test_without_a_turn_everything_is_nought() -> None:
     assert usage([]).total_tokens == 0
+
+
+@given(turns=TURNS)
+@pytest.mark.shows("A7.6", "A7.7")
+def test_of_any_turns_the_totals_are_the_sums_and_every_list_has_an_entry_for_each(turns: list[Counts]) -> None:
+    told = usage(turns)
+    given, said = told.input_tokens_details, told.output_tokens_details
+    assert (told.input_tokens, given.cached_tokens) == (
+        sum(given.input_tokens_per_turn),
+        sum(given.cached_tokens_per_turn),
+    )
+    assert (told.output_tokens, said.tool_output_tokens) == (
+        sum(said.output_tokens_per_turn),
+        sum(said.tool_output_tokens_per_turn),
+    )
+    assert told.total_tokens == told.input_tokens + told.output_tokens
+    lists = (given.input_tokens_per_turn, given.cached_tokens_per_turn, said.output_tokens_per_turn)
+    assert {len(one) for one in (*lists, said.tool_output_tokens_per_turn)} == {len(turns)}
+    whole = sum_of(turns)
+    assert (whole.cached_tokens, whole.reasoning_tokens) == (given.cached_tokens, said.reasoning_tokens)
+    check_response(json.loads(msgspec.json.encode(Response(id="r", created_at=1, model="m", usage=told))))
+
+
+@given(turns=TURNS)
+@pytest.mark.shows("A7.7")
+def test_tool_tokens_are_never_negative_and_none_in_the_first_turn(turns: list[Counts]) -> None:
+    tools = usage(turns).output_tokens_details.tool_output_tokens_per_turn
+    assert tools[:1] in ([], [0])
+    for number in range(1, len(turns)):
+        before, turn = turns[number - 1], turns[number]
+        assert tools[number] == max(0, turn.input_tokens - before.input_tokens - before.output_tokens)
+
+
+@given(turn=TURNS.filter(bool))
+def test_one_turn_is_counted_like_many(turn: list[Counts]) -> None:
+    assert usage(turn[:1]) == _of_all(turn[:1])

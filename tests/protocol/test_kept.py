@@ -74,6 +74,29 @@ def test_an_approval_follows_its_request_to_the_new_id() -> None:
     assert answer["approval_request_id"] == call["approval_request_id"] == request["id"]
 
 
+def test_a_request_of_ours_that_is_sent_back_keeps_its_id() -> None:
+    ours = ItemIds(new_id("resp"))("mcpr")
+    asked = {"type": "mcp_approval_request", "id": ours, "server_label": "s", "name": "n", "arguments": "{}"}
+    request, answer = kept(asked, {"type": "mcp_approval_response", "approval_request_id": ours, "approve": True})
+    assert answer["approval_request_id"] == request["id"] == ours
+
+
+def test_an_id_stands_for_one_item_of_a_list() -> None:
+    ours = ItemIds(new_id("resp"))("mcpr")
+    asked = {"type": "mcp_approval_request", "id": ours, "server_label": "s", "name": "n", "arguments": "{}"}
+    first, second = kept(asked, asked)
+    assert first["id"] == ours
+    assert second["id"] != ours
+
+
+@pytest.mark.parametrize("kind", ["message", "mcp_approval_request"])
+def test_no_other_item_has_an_id_of_the_clients_choice(kind: str) -> None:
+    theirs = "msg_" + "0" * 37 if kind == "mcp_approval_request" else ItemIds(new_id("resp"))("mcpr")
+    asked = {"type": kind, "id": theirs, "role": "user", "content": []}
+    (item,) = kept({**asked, "server_label": "s", "name": "n", "arguments": "{}"})
+    assert item["id"] != theirs
+
+
 def test_an_approval_of_a_request_elsewhere_is_left_alone() -> None:
     (answer,) = kept({"type": "mcp_approval_response", "approval_request_id": "mcpr_other", "approve": True})
     assert answer["approval_request_id"] == "mcpr_other"

@@ -19,11 +19,16 @@ from antiphon.core.deltas import (
     CallStarted,
     Citation,
     Delta,
+    Opened,
+    Put,
+    Ran,
     Refusal,
     Sealed,
+    Stage,
     Summary,
     Text,
     Thought,
+    Turned,
 )
 from antiphon.core.dialect import Head, Told
 from antiphon.core.passed_on import PassedOn
@@ -145,6 +150,8 @@ class ChatEmitter:
                 return self._chunk(choice, self._went_on(delta, self._calls[choice]))
             case CallDone() | Citation() | Break() | Sealed():
                 return None  # chat has no word for the end of a call or a message, and no tool of ours cites here
+            case Opened() | Stage() | Ran() | Put() | Turned():
+                return None  # the server runs nothing here
             case _:
                 assert_never(delta)
 
@@ -153,7 +160,7 @@ class ChatEmitter:
             calls[delta.key] = (len(calls), False)
             return ChatDelta(function_call=CalledFunction(name=delta.name))
         custom = delta.kind == "custom"
-        call = ToolCall(index=len(calls), id=self._new_id(), type=delta.kind)
+        call = ToolCall(index=len(calls), id=self._new_id(), type="custom" if custom else "function")
         calls[delta.key] = (len(calls), custom)
         if custom:
             call.custom = CalledCustom(name=delta.name)

@@ -1,15 +1,43 @@
-"""The vocabulary between parsers and the emitters: what a model did, piece by piece.
+"""The vocabulary between parsers, tools and the emitters: what a model did, and what was done for it, piece by piece.
 
 Text, Thought, Summary, Sealed and Refusal belong to the item that is open; another kind closes it and
 opens its own; Break closes it too. Calls are named by a key, so that parallel ones may overlap.
+
+A client's call (function, custom) ends with CallDone. One that the server runs stays open until `Ran`:
+
+    mcp                       CallStarted ── CallDelta* ── CallDone ──┐
+    searches, lists, …        Opened ─────────────────────────────────┴── Stage* ── Ran
 """
 
 from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.protocol.items import Annotation, Phase
+from antiphon.core.prompt import Counts
+from antiphon.protocol.items import (
+    Annotation,
+    CodeInterpreterCall,
+    Compaction,
+    CustomToolCallOutput,
+    FileSearchCall,
+    FunctionCallOutput,
+    ImageGenerationCall,
+    InputImage,
+    InputText,
+    McpApprovalRequest,
+    McpCall,
+    McpListTools,
+    Phase,
+    WebSearchCall,
+)
 from antiphon.protocol.response import Logprob
+
+CallKind = Literal["function", "custom", "mcp"]
+ServerItem = (
+    McpCall | McpListTools | WebSearchCall | FileSearchCall | CodeInterpreterCall | ImageGenerationCall | Compaction
+)
+PutItem = McpApprovalRequest | FunctionCallOutput | CustomToolCallOutput
+Said = str | list[InputText | InputImage]  # what a model is told that a tool said
 
 # Logs are written with the tags and the order of the fields: a field may be added at the end, with a default.
 
@@ -57,8 +85,9 @@ class CallStarted(Struct, frozen=True, array_like=True, tag="c"):
 
     key: int
     name: str
-    kind: Literal["function", "custom"] = "function"
-    namespace: str | None = None
+    kind: CallKind = "function"
+    namespace: str | None = None  # of an MCP call: the server's label
+    approval: str | None = None  # the request by which a client allowed it
 
 
 class CallDelta(Struct, frozen=True, gc=False, array_like=True, tag="d"):
@@ -70,4 +99,57 @@ class CallDone(Struct, frozen=True, array_like=True, tag="e"):
     key: int
 
 
-Delta = Text | Thought | Summary | Sealed | Refusal | Break | Citation | CallStarted | CallDelta | CallDone
+class Opened(Struct, frozen=True, array_like=True, tag="i"):
+    """The server begins something whose arguments are not told piece by piece. The item is as it will be in the end, as
+    far as that is known: what an item shows when it is added is made of it (core/server_items.py). Its id is ours."""
+
+    key: int
+    item: ServerItem
+
+
+class Stage(Struct, frozen=True, array_like=True, tag="g"):
+    """How far it is: searching, interpreting, generating."""
+
+    key: int
+    word: str
+
+
+class Ran(Struct, frozen=True, array_like=True, tag="o"):
+    """How something that the server did ended: its item, whole, but for the id. `said`: what the model is told of it,
+    if the item does not say that itself; it is in the log and in no event."""
+
+    key: int
+    item: ServerItem
+    said: Said = ""
+
+
+class Put(Struct, frozen=True, array_like=True, tag="p"):
+    """An item that is there at once: added and done. Its id is ours."""
+
+    item: PutItem
+
+
+class Turned(Struct, frozen=True, array_like=True, tag="u"):
+    """A call of the model is over and all that it said is told: what is open and not the server's to run is closed.
+    What follows is the server's doing, until the model speaks again. `counts`: None if no model was called."""
+
+    counts: Counts | None = None
+
+
+Delta = (
+    Text
+    | Thought
+    | Summary
+    | Sealed
+    | Refusal
+    | Break
+    | Citation
+    | CallStarted
+    | CallDelta
+    | CallDone
+    | Opened
+    | Stage
+    | Ran
+    | Put
+    | Turned
+)

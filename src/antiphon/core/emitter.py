@@ -2,16 +2,16 @@
 
     created ─▶ in_progress ─▶ feed* ─▶ finish ( ─▶ instead)
 
-At most one message or reasoning item is open; calls may overlap one another. `finish` closes what is open
-and gives exactly one terminal event, the last one ever. Whatever it is fed goes to its log, from which replay.py makes
-the same events again: nothing but the opening Response and the log may have a say in them.
+At most one message or reasoning item is open; calls may overlap one another, and what the server does may overlap
+everything. `finish` closes what is open and gives exactly one terminal event, the last one ever. Whatever it is fed
+goes to its log, from which replay.py makes the same events again: nothing but the opening Response and the log may have
+a say in them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from sys import maxsize
 from typing import assert_never
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.deltas import (
@@ -21,27 +21,40 @@ from antiphon.core.deltas import (
     CallStarted,
     Citation,
     Delta,
+    Opened,
+    Put,
+    Ran,
     Refusal,
     Sealed,
+    Stage,
     Summary,
     Text,
     Thought,
+    Turned,
 )
-from antiphon.core.entries import Began, Ended, Entry, Fault
+from antiphon.core.entries import Began, Ended, Entry
 from antiphon.core.fold import ADDING, Ending, apply, closing
 from antiphon.core.obfuscation import obfuscate
 from antiphon.core.open_items import OpenCall, OpenMessage, OpenReasoning, Status
 from antiphon.core.open_parts import OpenText, Out
+from antiphon.core.open_server_item import GONE_ON, OpenMcpCall, OpenServerItem
+from antiphon.core.server_items import put, says_nothing
 from antiphon.core.spoken import EVERY, gather
+from antiphon.core.terminal import fault_of, terminal
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
 from antiphon.protocol import events as ev
 from antiphon.protocol.items import Phase
+from antiphon.protocol.kept import PREFIXES
 from antiphon.protocol.response import Response, Usage
 
 NewId = Callable[[Prefix], str]
 Log = list[Sequence[Entry]]
-_State = tuple[Response, int, int, OpenMessage | OpenReasoning | None, dict[int, OpenCall]]
+_Calls = dict[int, OpenCall]  # that the client is to carry out
+_Served = dict[int, OpenServerItem]
+_State = tuple[Response, int, int, OpenMessage | OpenReasoning | None, _Calls, _Served]
+
+_TWICE = "Something began under the key of what the server still does."
 
 
 class Emitter:
@@ -58,9 +71,15 @@ class Emitter:
         self._open: OpenMessage | OpenReasoning | None = None
         self._phase: Phase | None = None  # of the message that comes next
         self._text: OpenText | None = None  # the part that the next piece of text most likely belongs to
-        self._calls: dict[int, OpenCall] = {}
+        self._calls: _Calls = {}
+        self._served: _Served = {}
+        self._ids: dict[int, str] = {}
         self._untold: Out = []  # what a `feed` that raised had made; goes out with the end
         self._before: _State | None = None  # the end
+
+    def item_id(self, key: int) -> str:
+        """Of the call, or of what the server did, that began last under this key."""
+        return self._ids[key]
 
     def created(self) -> Out:
         events: Out = [ev.Created(response=self.response)]
@@ -114,29 +133,30 @@ class Emitter:
         self.gathers = EVERY
 
     def finish(self, ending: Ending, usage: Usage | None, at: int) -> Out:
-        fault = None if ending.error is None else _fault(ending.error)
+        fault = None if ending.error is None else fault_of(ending.error)
         return self.end(Ended(status=ending.status, reason=ending.reason, fault=fault, usage=usage, at=at))
 
     def end(self, ended: Ended) -> Out:
         """`finish`, in the words of the log."""
         self._record(ended)
-        self._before = self.response, self._number, self._items, self._open, self._calls
+        self._before = self.response, self._number, self._items, self._open, self._calls, self._served
         out: Out = []
-        if ended.status == "completed" and not self._items:
+        if ended.status == "completed" and not self._served and says_nothing(self.response.output):
             self._take(Text(""), out)
-        self._close_all("completed" if ended.status == "completed" else "incomplete", out)
+        self._close_said("completed" if ended.status == "completed" else "incomplete", out)
+        self._cut_served(out)
         self._sealed(out)
         self.response = closing(self.response, ended)
-        return self._untold + out + self._sealed(_terminal(self.response, ended))
+        return self._untold + out + self._sealed(terminal(self.response, ended))
 
     def instead(self, error: AntiphonError, at: int) -> Out:
         """The end could not be kept, so nobody was told of it: all that `finish` gave is replaced by these events."""
         assert self._before is not None
         usage = self.response.usage
-        self.response, self._number, self._items, self._open, self._calls = self._before
+        self.response, self._number, self._items, self._open, self._calls, self._served = self._before
         if self.log is not None:
             self.log.pop()
-        return self.end(Ended(status="failed", fault=_fault(error), usage=usage, at=at))
+        return self.end(Ended(status="failed", fault=fault_of(error), usage=usage, at=at))
 
     def _take(self, delta: Delta, out: Out) -> None:
         match delta:  # what comes most often comes first; most of the text does not come here
@@ -149,38 +169,86 @@ class Emitter:
             case CallStarted():
                 self._start_call(delta, out)
             case CallDone(key=key):
-                self._close_call(key, out)
+                self._end_call(key, out)
             case Break(phase=phase):
                 self._close_open("completed", out)
                 self._phase = phase
+            case _:
+                self._take_served(delta, out)
+
+    def _take_served(self, delta: Opened | Stage | Ran | Put | Turned, out: Out) -> None:
+        """What the server does, and the seam between that and what the model says."""
+        match delta:
+            case Stage(key=key, word=word):
+                self._served_item(key).stage(word, out)
+            case Opened():
+                self._serve(delta, out)
+            case Ran(key=key, item=item):
+                self._served_item(key).close(item, out)
+                del self._served[key]
+            case Put(item=item):
+                self._close_open("completed", out)
+                out += put(item, (self._new_id(PREFIXES.get(type(item), "item")), self._next_index()))
+            case Turned():
+                self._close_all(out)
+                self._phase = None
             case _:
                 assert_never(delta)
 
     def _message(self, out: Out) -> OpenMessage:
         if not isinstance(self._open, OpenMessage):
             if self._items:
-                self._close_all("completed", out)
+                self._close_all(out)
             self._open = OpenMessage(self._new_id("msg"), self._next_index(), out, self._phase)
             self._phase = None
         return self._open
 
     def _reasoning(self, out: Out) -> OpenReasoning:
         if not isinstance(self._open, OpenReasoning):
-            self._close_all("completed", out)
+            self._close_all(out)
             self._open = OpenReasoning(self._new_id("rs"), self._next_index(), out)
         return self._open
 
     def _start_call(self, started: CallStarted, out: Out) -> None:
+        key = started.key
+        if key in self._served:
+            raise EngineFailed(_TWICE)
         self._close_open("completed", out)
-        self._close_call(started.key, out)
-        item_id = self._new_id("fc" if started.kind == "function" else "ctc")
-        self._calls[started.key] = OpenCall(item_id, self._new_id("call"), self._next_index(), started)
-        self._calls[started.key].open(out)
+        self._close_call(key, out)
+        if started.kind == "mcp":
+            self._ids[key] = item_id = self._new_id("mcp")
+            self._served[key] = OpenMcpCall(item_id, self._next_index(), started)
+            self._served[key].open(out)
+            return
+        self._ids[key] = item_id = self._new_id("fc" if started.kind == "function" else "ctc")
+        self._calls[key] = OpenCall(item_id, self._new_id("call"), self._next_index(), started)
+        self._calls[key].open(out)
 
-    def _call(self, key: int) -> OpenCall:
-        if key not in self._calls:
-            raise EngineFailed("The engine went on with a tool call after it had said something else.")
-        return self._calls[key]
+    def _serve(self, opened: Opened, out: Out) -> None:
+        key, item = opened.key, opened.item
+        if key in self._served or key in self._calls:
+            raise EngineFailed(_TWICE)
+        self._close_open("completed", out)
+        self._ids[key] = item_id = self._new_id(PREFIXES[type(item)])
+        self._served[key] = OpenServerItem(item_id, self._next_index(), item)
+        self._served[key].open(out)
+
+    def _call(self, key: int) -> OpenCall | OpenServerItem:
+        call = self._calls.get(key) or self._served.get(key)
+        if call is None:
+            raise EngineFailed(GONE_ON)
+        return call
+
+    def _served_item(self, key: int) -> OpenServerItem:
+        if key not in self._served:
+            raise EngineFailed("Something that the server does went on before it began, or after it was over.")
+        return self._served[key]
+
+    def _end_call(self, key: int, out: Out) -> None:
+        if key in self._served:
+            self._served[key].settle(out)
+        else:
+            self._close_call(key, out)
 
     def _close_call(self, key: int, out: Out) -> None:
         if (call := self._calls.pop(key, None)) is not None:
@@ -190,11 +258,22 @@ class Emitter:
         self._items += 1
         return self._items - 1
 
-    def _close_all(self, status: Status, out: Out) -> None:
+    def _close_all(self, out: Out) -> None:
+        """The model has done with it. What the server is to run stays open, and is whole."""
+        self._close_said("completed", out)
+        for item in self._served.values():
+            item.settle(out)
+
+    def _close_said(self, status: Status, out: Out) -> None:
         self._close_open(status, out)
         for call in self._calls.values():
             call.close(status, out)
         self._calls = {}
+
+    def _cut_served(self, out: Out) -> None:
+        for item in self._served.values():
+            item.cut(out)
+        self._served = {}
 
     def _close_open(self, status: Status, out: Out) -> None:
         if self._open is not None:
@@ -227,29 +306,3 @@ class Emitter:
         if self._obfuscates:
             obfuscate(out)
         return out
-
-
-def _terminal(response: Response, ended: Ended) -> Out:
-    if ended.status == "completed":
-        return [ev.Completed(response=response)]
-    if ended.fault is not None:
-        return [_error(ended.fault), ev.Failed(response=response)]
-    # The SDKs know no `response.cancelled`, and Codex tries a failed one again.
-    return [ev.Incomplete(response=response)]
-
-
-def _fault(error: AntiphonError) -> Fault:
-    return Fault(
-        type=error.type, code=error.code, message=error.message, param=error.param, retry_after=error.retry_after
-    )
-
-
-def _error(fault: Fault) -> ev.Error:
-    body = ev.ErrorBody(type=fault.type, code=fault.code, message=fault.message, param=fault.param)
-    return ev.Error(
-        code=fault.code,
-        message=fault.message,
-        param=fault.param,
-        error=body,
-        retry_after=UNSET if fault.retry_after is None else fault.retry_after,
-    )

@@ -4,12 +4,14 @@ A call and its output belong together: an output without its call is refused, an
 too long loses whole units, oldest first, never half of one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TypeGuard, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
+from antiphon.core.compaction import restored
+from antiphon.core.deltas import Said
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.protocol.items import (
     AdditionalTools,
@@ -79,6 +81,7 @@ class History(Struct, frozen=True):
     items: tuple[InputItem, ...] = ()
     places: Sequence[int] = ()  # of each item in the request's input; below 0 it was there before
     before: str = "previous_response_id"  # the field of the request that earlier items came by
+    said: Mapping[str, Said] = {}  # what tools told a model that their items do not say, by the items' ids
 
     def param(self, index: int, field: str = "") -> str:
         """How a client finds the item: `input[3].content[0]`."""
@@ -87,11 +90,15 @@ class History(Struct, frozen=True):
 
 
 def make_history(
-    earlier: Iterable[InputItem], given: Iterable[InputItem], before: str = "previous_response_id"
+    earlier: Iterable[InputItem],
+    given: Iterable[InputItem],
+    before: str = "previous_response_id",
+    said: Mapping[str, Said] | None = None,
 ) -> History:
     """The items of previous responses or of a conversation, then the request's input."""
     past, now = tuple(earlier), tuple(given)
-    history = History(past + now, range(-len(past), len(now)), before)
+    items, places = restored(past + now, range(-len(past), len(now)))
+    history = History(items, places, before, said or {})
     _check_pairs(history)
     return history
 
@@ -116,13 +123,14 @@ def shorter(history: History, drop: int) -> History:
     gone = set(chain.from_iterable(_spare(history)[:drop]))
     kept = [index for index in range(len(history.items)) if index not in gone]
     items = tuple([history.items[index] for index in kept])
-    return History(items, tuple([history.places[index] for index in kept]), history.before)
+    return History(items, tuple([history.places[index] for index in kept]), history.before, history.said)
 
 
 def units(history: History) -> list[list[int]]:
     """The items by index, grouped into what can only stay or go together.
 
-    That is the calls of one turn with all their outputs, and reasoning with the item that it led to.
+    That is the calls of one turn with all their outputs, reasoning with the item that it led to, and a request for
+    approval with its answer and the call that was allowed.
     """
     found: list[list[int]] = []
     homes: dict[str, list[int]] = {}  # the unit that a call is in
@@ -185,15 +193,17 @@ def _check_pairs(history: History) -> None:
     """A reference may stand for a call that is not known here; who resolves it looks again."""
     calls: set[str] = set()
     answered: set[str] = set()
+    requests: set[str] = set()  # for approval; no output answers them
     whole = True
     for index, item in enumerate(history.items):
         if type(item) is Message:
             continue
         whole = whole and type(item) is not ItemReference
         if names := _names(item):
-            if names[0] in calls:
-                raise InvalidValue(f"The call_id {names[0]!r} is used twice.", param=history.param(index, ".call_id"))
-            calls.update(names)
+            known, field = (calls, "call_id") if is_call(item) else (requests, "id")
+            if names[0] in known:
+                raise InvalidValue(f"The {field} {names[0]!r} is used twice.", param=history.param(index, f".{field}"))
+            known.update(names)
         elif is_output(item):
             answered.add(_check_output(history, index, calls if whole else None, answered))
 

@@ -20,11 +20,16 @@ from antiphon.core.deltas import (
     CallStarted,
     Citation,
     Delta,
+    Opened,
+    Put,
+    Ran,
     Refusal,
     Sealed,
+    Stage,
     Summary,
     Text,
     Thought,
+    Turned,
 )
 from antiphon.core.dialect import Told
 from antiphon.core.from_messages import Asked
@@ -140,6 +145,8 @@ class MessagesEmitter:
                 self._say(text, out)
             case Citation() | Break() | Sealed():
                 pass  # nothing here cites what this API could point to, and a block goes on until another kind begins
+            case Opened() | Stage() | Ran() | Put() | Turned():
+                pass  # the server runs nothing here
             case _:
                 assert_never(delta)
 

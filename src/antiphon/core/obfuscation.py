@@ -15,6 +15,8 @@ _Padded = (
     | ev.ReasoningSummaryTextDelta
     | ev.FunctionCallArgumentsDelta
     | ev.CustomToolCallInputDelta
+    | ev.McpCallArgumentsDelta
+    | ev.CodeInterpreterCallCodeDelta
 )
 
 

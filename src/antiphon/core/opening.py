@@ -16,7 +16,7 @@ ECHOED = frozenset({
     "top_k", "min_p", "repetition_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "n", "best_of",
     "length_penalty", "skip_special_tokens", "chat_template_kwargs", "logprobs", "num_assistant_tokens",
     "assistant_confidence_threshold", "max_ngram_size", "prompt_cache_options", "moderation", "image",
-    "access_programs",
+    "access_programs", "context_management",
 })  # fmt: skip
 
 

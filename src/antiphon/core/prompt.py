@@ -38,6 +38,7 @@ class ChatPrompt(Struct, frozen=True):
     tool_choice: str | Json = "auto"
     parallel_tool_calls: bool = True
     template_kwargs: Json = {}
+    recipients: dict[str, str] = {}  # functions of the server's own tools, and how gpt-oss calls them
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt

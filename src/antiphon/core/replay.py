@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Text
-from antiphon.core.emitter import Emitter
+from antiphon.core.emitter import Emitter, Log
 from antiphon.core.entries import Began, Ended, Entry
 from antiphon.core.open_parts import Out
 from antiphon.ids import ItemIds
@@ -19,14 +19,19 @@ from antiphon.protocol.response import Response
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Entry])
+_json = msgspec.json.Decoder(list[Entry])
 
 
 def encode_entries(entries: list[Entry]) -> bytes:
-    return _encoder.encode(entries)
+    """MessagePack, which has no integers of more than 64 bits. What tools say may have some: then it is JSON."""
+    try:
+        return _encoder.encode(entries)
+    except OverflowError:
+        return msgspec.json.encode(entries)
 
 
 def decode_entries(batch: bytes) -> list[Entry]:
-    return _decoder.decode(batch)
+    return (_json if batch[:1] == b"[" else _decoder).decode(batch)
 
 
 def reopened(response: Response) -> Response:
@@ -45,8 +50,9 @@ def reopened(response: Response) -> Response:
 class Replay:
     """`emitter` is in the state after all that was fed, its log included."""
 
-    def __init__(self, opening: Response, obfuscates: bool) -> None:
-        self.emitter = Emitter(opening, ItemIds(opening.id), obfuscates, log=[])
+    def __init__(self, opening: Response, obfuscates: bool, log: Log | None = None) -> None:
+        """`log`: where the emitter is to write; a list of its own if it is None."""
+        self.emitter = Emitter(opening, ItemIds(opening.id), obfuscates, log=[] if log is None else log)
 
     def open(self) -> Out:
         return self.emitter.created()

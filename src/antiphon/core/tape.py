@@ -2,15 +2,16 @@
 
 All that was said in one kind of delta, one piece after the other, is what the output's items say in that kind, one item
 after the other; so a tape has only the order of the pieces and their lengths, in characters. The pieces of a call are
-cut from the call's own item, since calls may overlap.
+cut from the call's own item, since calls may overlap. What the server did is its item; only one that began otherwise
+than its end tells has its beginning on the tape.
 
     version ─ CRC-32 of the response's id and the rest ─ the rest: runs of pieces; what Ended says beyond the Response
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby
 from operator import attrgetter
-from typing import Annotated, Any, Generic, TypeVar, get_args
+from typing import Annotated, Any, get_args
 from zlib import crc32
 
 import msgspec
@@ -22,17 +23,25 @@ from antiphon.core.deltas import (
     CallDone,
     CallStarted,
     Citation,
+    Opened,
+    Put,
+    Ran,
     Refusal,
     Sealed,
+    Stage,
     Summary,
     Text,
     Thought,
+    Turned,
 )
 from antiphon.core.entries import Began, Ended, Entry, Fault
 from antiphon.core.spoken import Spoken
-from antiphon.protocol.items import Annotation, CustomToolCall, FunctionCall, Message, Phase, Reasoning
+from antiphon.core.taped_items import Cut, Openings, TapedItems, UnreadableTape, misfit, openings
+from antiphon.protocol.items import Message, Phase, Reasoning
 from antiphon.protocol.parts import OutputText, RefusalPart
-from antiphon.protocol.response import Logprob, Response
+from antiphon.protocol.response import Response
+
+__all__ = ["VERSION", "UnreadableTape", "pack", "unpack"]
 
 # Of the tape's form and of the emitter together: it changes when other events would come of the same log.
 VERSION = 1
@@ -40,10 +49,7 @@ VERSION = 1
 _HEAD = 5  # bytes: one for the version, four for the sum
 _Lengths = list[Annotated[int, Meta(ge=0)]]
 _PHASES: tuple[Phase | None, ...] = (None, "commentary", "final_answer")  # a Break's key is its place here
-
-
-class UnreadableTape(Exception):
-    """It is damaged, of another response or of another version: nobody may be told what it says."""
+_WORDS = ("searching", "interpreting", "generating")  # the place of a Stage's word is its length; new ones come last
 
 
 class _Run(Struct, frozen=True, array_like=True):
@@ -65,6 +71,7 @@ class _Tape(Struct, frozen=True, array_like=True):
     runs: list[_Run]
     at: int
     fault: _Fault | None
+    openings: Openings = {}
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -77,7 +84,7 @@ def pack(entries: Iterable[Entry | Spoken], response: Response) -> bytes:
     assert isinstance(ended, Ended)
     fault = ended.fault
     more = None if fault is None else _Fault(fault.code, fault.param, fault.retry_after)
-    rest = _encoder.encode(_Tape([*_runs(before)], ended.at, more))
+    rest = _encoder.encode(_Tape([*_runs(before)], ended.at, more, openings(before, response)))
     return bytes((VERSION,)) + _sum(rest, response) + rest
 
 
@@ -91,7 +98,7 @@ def unpack(tape: bytes, response: Response) -> list[Entry]:
         read = _decoder.decode(rest)
     except msgspec.DecodeError as error:
         raise UnreadableTape(f"The tape is damaged: {error}") from None
-    said = _Said(response)
+    said = _Said(response, read.openings)
     entries = [entry for run in read.runs for entry in said.again(run)]
     said.check_told()
     return [*entries, _ended(read, response)]
@@ -99,10 +106,6 @@ def unpack(tape: bytes, response: Response) -> list[Entry]:
 
 def _sum(rest: bytes, response: Response) -> bytes:
     return crc32(rest, crc32(response.id.encode())).to_bytes(4, "big")
-
-
-def _misfit(what: str) -> UnreadableTape:
-    return UnreadableTape(f"The tape does not fit the response: {what}.")
 
 
 def _ended(tape: _Tape, response: Response) -> Ended:
@@ -121,7 +124,7 @@ def _fault(tape: _Tape, response: Response) -> Fault | None:
     if error is None and more is None:
         return None
     if error is None or more is None:
-        raise _misfit("one of them failed")
+        raise misfit("one of them failed")
     return Fault(type=error.type, code=more.code, message=error.message, param=more.param, retry_after=more.retry_after)
 
 
@@ -146,6 +149,8 @@ def _runs(entries: Iterable[Any]) -> Iterator[_Run]:
         elif kind in _KEYS:
             for key, pieces in groupby(alike, _KEYS[kind]):
                 yield _Run(_TAGS[kind], [len(piece.text) for piece in pieces], key)
+        elif kind is Stage:
+            yield from [_Run(_TAGS[Stage], [_WORDS.index(one.word)], one.key) for one in alike if one.word in _WORDS]
         else:
             yield from [_Run(_TAGS[kind], [], _key(entry)) for entry in alike]
 
@@ -162,71 +167,35 @@ def _run_of_text(texts: list[Text]) -> _Run:
 
 # ---- runs → what was said
 
-_Whole = TypeVar("_Whole", str, tuple[Logprob, ...], tuple[Annotation, ...])
-
-
-class _Cut(Generic[_Whole]):
-    """Something whole that is given away piece by piece."""
-
-    def __init__(self, whole: _Whole) -> None:
-        self._whole: _Whole = whole
-        self._at = 0
-
-    def next(self, lengths: Iterable[int]) -> list[_Whole]:
-        edges = [*accumulate(lengths, initial=self._at)]
-        self._at = edges[-1]
-        return [self._whole[start:end] for start, end in pairwise(edges)]
-
-    @property
-    def fits(self) -> bool:
-        """Were the pieces together as long as the whole?"""
-        return self._at == len(self._whole)
-
 
 class _Said:
     """All that a Response's items say, by the kind of delta that it was said in."""
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: Response, openings: Openings) -> None:
         output = response.output
         parts = [part for item in output if isinstance(item, Message) for part in item.content]
         texts = [part for part in parts if isinstance(part, OutputText)]
         thoughts = [item for item in output if isinstance(item, Reasoning)]
-        self.texts = _Cut("".join([part.text for part in texts]))
-        self.logprobs = _Cut(tuple([one for part in texts for one in part.logprobs]))
-        self.annotations = _Cut(tuple([one for part in texts for one in part.annotations]))
-        self.refusals = _Cut("".join([part.refusal for part in parts if isinstance(part, RefusalPart)]))
-        self.thoughts = _Cut("".join([part.text for item in thoughts for part in item.content or ()]))
-        self.summaries = _Cut("".join([part.text for item in thoughts for part in item.summary]))
-        self.sealed = _Cut("".join([item.encrypted_content or "" for item in thoughts]))
-        self._items = iter([item for item in output if isinstance(item, FunctionCall | CustomToolCall)])
-        self._calls: list[_Cut[str]] = []
-        self._open: dict[int, _Cut[str]] = {}
+        self.texts = Cut("".join([part.text for part in texts]))
+        self.logprobs = Cut(tuple([one for part in texts for one in part.logprobs]))
+        self.annotations = Cut(tuple([one for part in texts for one in part.annotations]))
+        self.refusals = Cut("".join([part.refusal for part in parts if isinstance(part, RefusalPart)]))
+        self.thoughts = Cut("".join([part.text for item in thoughts for part in item.content or ()]))
+        self.summaries = Cut("".join([part.text for item in thoughts for part in item.summary]))
+        self.sealed = Cut("".join([item.encrypted_content or "" for item in thoughts]))
+        self.items = TapedItems(response, openings)
 
     def again(self, run: _Run) -> list[Entry]:
         if run.kind not in _AGAIN:
-            raise _misfit(f"nothing is said in {run.kind!r}")
+            raise misfit(f"nothing is said in {run.kind!r}")
         return _AGAIN[run.kind](self, run)
 
     def check_told(self) -> None:
-        words = (self.texts, self.refusals, self.thoughts, self.summaries, self.sealed, *self._calls)
-        if not (all(cut.fits for cut in words) and self.logprobs.fits and self.annotations.fits):
-            raise _misfit("they differ in length")
-        if next(self._items, None) is not None:
-            raise _misfit("it has more calls")
-
-    def start_call(self, key: int) -> CallStarted:
-        item = next(self._items, None)
-        if item is None:
-            raise _misfit("it has fewer calls")
-        is_function = isinstance(item, FunctionCall)
-        self._open[key] = call = _Cut(item.arguments if isinstance(item, FunctionCall) else item.input)
-        self._calls.append(call)
-        return CallStarted(key, item.name, "function" if is_function else "custom", item.namespace or None)
-
-    def call(self, key: int) -> _Cut[str]:
-        if key not in self._open:
-            raise _misfit(f"no call has the key {key}")
-        return self._open[key]
+        words = (self.texts, self.refusals, self.thoughts, self.summaries, self.sealed)
+        fit = all(cut.fits for cut in words) and self.logprobs.fits and self.annotations.fits
+        if not (fit and self.items.fit):
+            raise misfit("they differ in length")
+        self.items.check_all_began()
 
 
 def _texts(said: _Said, run: _Run) -> list[Entry]:
@@ -234,14 +203,20 @@ def _texts(said: _Said, run: _Run) -> list[Entry]:
     if not run.logprobs:
         return [Text(text) for text in texts]
     if len(run.logprobs) != len(texts):
-        raise _misfit("pieces without log probabilities")
+        raise misfit("pieces without log probabilities")
     return [*map(Text, texts, said.logprobs.next(run.logprobs))]
 
 
 def _break(said: _Said, run: _Run) -> list[Entry]:
     if not 0 <= run.key < len(_PHASES):
-        raise _misfit("a phase that nobody knows")
+        raise misfit("a phase that nobody knows")
     return [Break(_PHASES[run.key])]
+
+
+def _stage(said: _Said, run: _Run) -> list[Entry]:
+    if not all(place < len(_WORDS) for place in run.lengths):
+        raise misfit("a stage that nobody knows")
+    return [Stage(run.key, _WORDS[place]) for place in run.lengths]
 
 
 _AGAIN: dict[str, Callable[[_Said, _Run], list[Entry]]] = {
@@ -253,7 +228,12 @@ _AGAIN: dict[str, Callable[[_Said, _Run], list[Entry]]] = {
     _TAGS[Refusal]: lambda said, run: [*map(Refusal, said.refusals.next(run.lengths))],
     _TAGS[Break]: _break,
     _TAGS[Citation]: lambda said, run: [Citation(one) for few in said.annotations.next([1]) for one in few],
-    _TAGS[CallStarted]: lambda said, run: [said.start_call(run.key)],
-    _TAGS[CallDelta]: lambda said, run: [CallDelta(run.key, text) for text in said.call(run.key).next(run.lengths)],
+    _TAGS[CallStarted]: lambda said, run: [said.items.start(run.key)],
+    _TAGS[CallDelta]: lambda said, run: [CallDelta(run.key, text) for text in said.items.pieces(run.key, run.lengths)],
     _TAGS[CallDone]: lambda said, run: [CallDone(run.key)],
+    _TAGS[Opened]: lambda said, run: [said.items.opened(run.key)],
+    _TAGS[Stage]: _stage,
+    _TAGS[Ran]: lambda said, run: [said.items.ran(run.key)],
+    _TAGS[Put]: lambda said, run: [said.items.put()],
+    _TAGS[Turned]: lambda said, run: [Turned()],
 }

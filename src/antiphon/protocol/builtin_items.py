@@ -64,9 +64,16 @@ class FindAction(Struct, kw_only=True, tag_field="type", tag="find_in_page"):
     pattern: str = ""
 
 
+class WebSearchResult(Struct, kw_only=True):
+    url: str
+    title: str = ""
+    snippet: str = ""
+
+
 class WebSearchCall(Item, tag="web_search_call", kw_only=True):
     status: Literal["in_progress", "searching", "completed", "incomplete", "failed"]
     action: SearchAction | OpenPageAction | FindAction | UnsetType = UNSET
+    results: list[WebSearchResult] | UnsetType = UNSET  # only for who includes web_search_call.results
 
 
 class SafetyCheck(Struct, kw_only=True):

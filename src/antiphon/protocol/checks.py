@@ -11,6 +11,8 @@ from antiphon.errors import InvalidConversationId, InvalidValue, MissingParamete
 from antiphon.limits import Limits
 from antiphon.protocol.items import (
     AdditionalTools,
+    Compaction,
+    CompactionTrigger,
     ComputerCallOutput,
     CustomToolCallOutput,
     FunctionCallOutput,
@@ -21,6 +23,7 @@ from antiphon.protocol.items import (
     Message,
     MessagePart,
     Screenshot,
+    ToolOutputPart,
     ToolSearchOutput,
 )
 from antiphon.protocol.request import CreateResponse
@@ -61,6 +64,13 @@ def check_items(items: Sequence[InputItem], name: str, limits: Limits) -> None:
             _check_item(item, f"{name}[{index}]", limits)
 
 
+def check_output(output: str | list[ToolOutputPart], param: str) -> None:
+    """Raise if a part of what a tool gave is not allowed."""
+    if type(output) is list:
+        for number, part in enumerate(output):
+            _check_part(part, f"{param}[{number}]")
+
+
 def check_metadata(metadata: Mapping[str, str | None], limits: Limits) -> None:
     if len(metadata) > limits.metadata_pairs:
         raise _unfit("metadata", f"at most {limits.metadata_pairs} pairs are allowed")
@@ -82,6 +92,18 @@ def check_conversation_id(name: str, param: str) -> None:
 
 def _check_input(request: CreateResponse, limits: Limits) -> None:
     check_items(request.input, "input", limits)
+    _check_trigger(request.input)
+
+
+def _check_trigger(items: Sequence[InputItem]) -> None:
+    """One before a compaction is of a request that is over."""
+    if CompactionTrigger not in map(type, items):
+        return
+    for index in range(len(items) - 2, -1, -1):
+        if type(items[index]) is Compaction:
+            return
+        if type(items[index]) is CompactionTrigger:
+            raise InvalidValue("A compaction_trigger must be the last item of the input.", param=f"input[{index}]")
 
 
 def _check_part(part: MessagePart, param: str) -> None:
@@ -97,9 +119,8 @@ def _check_item(item: InputItem, param: str, limits: Limits) -> None:
         raise _missing(f"{param}.id", "An item_reference needs an id.")
     if type(item) is AdditionalTools or type(item) is ToolSearchOutput:
         ToolChecks(limits).check(item.tools, f"{param}.tools")
-    elif (type(item) is FunctionCallOutput or type(item) is CustomToolCallOutput) and type(item.output) is list:
-        for number, part in enumerate(item.output):
-            _check_part(part, f"{param}.output[{number}]")
+    elif type(item) is FunctionCallOutput or type(item) is CustomToolCallOutput:
+        check_output(item.output, f"{param}.output")
     elif type(item) is ComputerCallOutput:
         _check_part(item.output, f"{param}.output")
 

@@ -1,6 +1,7 @@
 """An item as it is kept: with an id of ours, and with the status that whoever gets it back expects.
 
-A client's own ids are not kept. What refers to another item by such an id follows it to the new one.
+A client's own ids are not kept. What refers to another item by such an id follows it to the new one. A request for an
+approval that we could have made keeps its id when it is sent back: it is by this that the answer counts.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,7 +10,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.ids import Prefix
+from antiphon.ids import Prefix, home
 from antiphon.protocol.items import (
     CodeInterpreterCall,
     Compaction,
@@ -48,7 +49,14 @@ PREFIXES: dict[type, Prefix] = {
 def keep(items: Iterable[InputItem], new_id: Callable[[Prefix], str]) -> list[InputItem]:
     """Copies of the items, each with a new id."""
     names: dict[str, str] = {}  # what the client called an item → what it is called now
-    return [_kept(item, new_id(PREFIXES.get(type(item), "item")), names) for item in items]
+    return [_kept(item, _own(item, names) or new_id(PREFIXES.get(type(item), "item")), names) for item in items]
+
+
+def _own(item: InputItem, names: dict[str, str]) -> str | None:
+    """The id that an item keeps; an id stands for one item of a list."""
+    if type(item) is not McpApprovalRequest or not isinstance(item.id, str) or item.id in names:
+        return None
+    return item.id if item.id.startswith("mcpr_") and home(item.id) is not None else None
 
 
 def _kept(item: InputItem, item_id: str, names: dict[str, str]) -> InputItem:

@@ -12,6 +12,7 @@ from antiphon.protocol.tools import Json
 # Where a plain string may stand for more; the types do not say so, and /openapi.json has to.
 STRINGS_TOO = {
     "CreateResponse": ("input", "conversation"),
+    "CompactResponse": ("input",),
     "Message": ("content",),
     "CreateMessage": ("system",),
     "CountTokens": ("system",),
@@ -50,7 +51,7 @@ def normalise_item(item: Any) -> None:
     if kind == "message":
         _normalise_content(item)
     elif kind in _TOOL_OUTPUTS:
-        _normalise_output(item)
+        normalise_output(item)
     elif kind in _TOOL_LISTS:
         _normalise_tools(item)
     elif kind == "reasoning":
@@ -85,7 +86,8 @@ def _normalise_content(message: Json) -> None:
         _drop_nulls_in(content)
 
 
-def _normalise_output(item: Json) -> None:
+def normalise_output(item: Json) -> None:
+    """Whatever has an `output` of a tool."""
     output = item.get("output")
     _drop_nulls_in(output)
     if type(output) is list:

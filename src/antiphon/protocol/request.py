@@ -10,7 +10,7 @@ from msgspec import Meta, Struct, field
 
 from antiphon.protocol.items import InputItem
 from antiphon.protocol.parts import Int64
-from antiphon.protocol.response import ConversationRef, PromptRef, ReasoningConfig, ServiceTier, TextConfig
+from antiphon.protocol.response import Compactor, ConversationRef, PromptRef, ReasoningConfig, ServiceTier, TextConfig
 from antiphon.protocol.tools import Json, Tool, ToolChoice
 
 Includable = Literal[
@@ -29,13 +29,6 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
 class StreamOptions(Struct, kw_only=True):
     include_obfuscation: bool = False
-
-
-class Compactor(Struct, kw_only=True):
-    """An entry of context_management."""
-
-    type: Literal["compaction"]
-    compact_threshold: Annotated[int, Meta(ge=1000, le=2**31 - 1)] | None = None
 
 
 class CreateResponse(Struct, kw_only=True):

@@ -3,9 +3,9 @@
 Fields of OpenAI's newest models and our own sampling extensions are UNSET until a request uses them.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from antiphon.protocol.items import InputItem, OutputItem
 from antiphon.protocol.parts import InputFile, InputImage, InputText
@@ -97,6 +97,13 @@ class ReasoningConfig(Struct, kw_only=True):
     mode: str | UnsetType = UNSET
 
 
+class Compactor(Struct, kw_only=True):
+    """An entry of context_management."""
+
+    type: Literal["compaction"]
+    compact_threshold: Annotated[int, Meta(ge=1000, le=2**31 - 1)] | None = None
+
+
 class ConversationRef(Struct, kw_only=True):
     id: str
 
@@ -152,7 +159,7 @@ class Response(Struct, kw_only=True):
     tool_usage: Json | UnsetType = UNSET
     image: Json | UnsetType = UNSET
     access_programs: Json | UnsetType = UNSET
-    context_management: list[Json] | UnsetType = UNSET
+    context_management: list[Compactor] | UnsetType = UNSET
 
     top_k: int | UnsetType = UNSET
     min_p: float | UnsetType = UNSET

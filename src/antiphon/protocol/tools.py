@@ -107,6 +107,10 @@ class McpTool(ToolBase, tag="mcp", dict=True, kw_only=True):
         given: Credentials = self.__dict__.get("_credentials", _NO_CREDENTIALS)
         return given
 
+    def entrust(self, credentials: Credentials) -> None:
+        """To a declaration that was stored in between."""
+        self.__dict__["_credentials"] = credentials
+
 
 class Location(Struct, kw_only=True):
     type: Literal["approximate"] = "approximate"
