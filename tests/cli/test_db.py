@@ -7,30 +7,34 @@ from pathlib import Path
 import pytest
 
 from antiphon.cli.db import shown
+from antiphon.stores.schema import migrations
 from tests.cli.process import run
 from tests.live import serving
+
+NAMES = ", ".join(migration.name for migration in migrations("sqlite"))
+NEWEST = len(migrations("sqlite"))
 
 
 def test_tables_are_brought_up_to_date_and_said_to_be(tmp_path: Path) -> None:
     place = tmp_path / "state" / "my.db"
     before = run(tmp_path, "db", "status", "--store", str(place))
     assert (before.returncode, before.stderr) == (1, "")
-    assert before.stdout == f"{place}: schema 0 of 2; to be done: 0001_state, 0002_shared. Run: antiphon db migrate\n"
+    assert before.stdout == f"{place}: schema 0 of {NEWEST}; to be done: {NAMES}. Run: antiphon db migrate\n"
     assert not place.exists()
     migrated = run(tmp_path, "db", "migrate", "--store", str(place))
-    assert (migrated.returncode, migrated.stdout) == (0, f"{place}: 0001_state, 0002_shared done.\n")
+    assert (migrated.returncode, migrated.stdout) == (0, f"{place}: {NAMES} done.\n")
     after = run(tmp_path, "db", "status", "--store", str(place))
-    assert (after.returncode, after.stdout) == (0, f"{place}: schema 2, up to date.\n")
+    assert (after.returncode, after.stdout) == (0, f"{place}: schema {NEWEST}, up to date.\n")
     again = run(tmp_path, "db", "migrate", "--store", str(place))
     assert (again.returncode, again.stdout) == (0, f"{place}: up to date, nothing to be done.\n")
 
 
 def test_without_a_word_it_is_the_store_of_the_server(tmp_path: Path) -> None:
     place = tmp_path / "antiphon" / "antiphon.db"
-    assert run(tmp_path, "db", "migrate").stdout == f"{place}: 0001_state, 0002_shared done.\n"
+    assert run(tmp_path, "db", "migrate").stdout == f"{place}: {NAMES} done.\n"
     assert place.exists()
     (tmp_path / "antiphon.toml").write_text('store = "other.db"\n')
-    assert run(tmp_path, "db", "migrate").stdout == "other.db: 0001_state, 0002_shared done.\n"
+    assert run(tmp_path, "db", "migrate").stdout == "other.db: {NAMES} done.\n"
 
 
 def test_a_newer_store_is_told_apart_and_left_alone(tmp_path: Path) -> None:
@@ -40,7 +44,10 @@ def test_a_newer_store_is_told_apart_and_left_alone(tmp_path: Path) -> None:
         newer.execute("INSERT INTO migrations (number, name) VALUES (99, '0099_later')")
         newer.commit()
     status = run(tmp_path, "db", "status", "--store", place)
-    assert (status.returncode, status.stdout) == (1, f"{place}: schema 99, of a newer Antiphon; this one knows 2.\n")
+    assert (status.returncode, status.stdout) == (
+        1,
+        f"{place}: schema 99, of a newer Antiphon; this one knows {NEWEST}.\n",
+    )
     for command in (("db", "migrate"), ("serve", "--engine", "fake", "--port", "0")):
         ran = run(tmp_path, *command, "--store", place)
         assert (ran.returncode, ran.stdout) == (2, "")
@@ -78,7 +85,7 @@ def test_a_store_that_a_server_uses_can_be_looked_at(tmp_path: Path) -> None:
     with serving("--engine", "fake", "--store", place) as live:
         assert f"store {place}" in live.output().decode()
         ran = run(tmp_path, "db", "status", "--store", place)
-        assert (ran.returncode, ran.stdout) == (0, f"{place}: schema 2, up to date.\n")
+        assert (ran.returncode, ran.stdout) == (0, f"{place}: schema {NEWEST}, up to date.\n")
 
 
 @pytest.mark.parametrize(

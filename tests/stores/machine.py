@@ -18,6 +18,7 @@ Count = Callable[[str], list[tuple[Any, ...]]]
 TENANTS = st.sampled_from(["a", "b"])
 NUMBERS = st.integers(0, 1000)
 OWNERS = st.sampled_from(["one", "two"])
+CALLS = st.sampled_from(["call_a", "call_b"])
 
 # What `totals` says against what is there: the difference must be empty.
 RECOUNTS = [
@@ -35,6 +36,7 @@ RECOUNTS = [
     "(tape IS NOT NULL OR expires IS NOT NULL OR ended IS NULL OR owner IS NOT NULL)",
     "SELECT previous FROM responses WHERE previous IS NOT NULL EXCEPT SELECT id FROM responses",
     "SELECT id FROM live EXCEPT SELECT id FROM responses WHERE ended IS NULL",
+    "SELECT id FROM outputs EXCEPT SELECT id FROM responses WHERE ended IS NULL AND waited = 1",
     "SELECT response FROM keys EXCEPT SELECT id FROM responses WHERE hidden = 0",
 ]
 
@@ -97,6 +99,27 @@ class Machine(RuleBasedStateMachine):
         assert not lost
         if row.running:
             self.model.finish(row, expiry(self.clock()))
+
+    @rule(which=NUMBERS, behind=st.sampled_from([0, 0, 0, 1]), call=CALLS)
+    def expect(self, which: int, behind: int, call: str) -> None:
+        row = self.some(which)
+        if row is None:
+            return
+        try:
+            self.run(self.store.expect_outputs(row.tenant, row.new.id, row.fence - behind, [call]))
+        except Lost:
+            assert behind or not row.running
+            return
+        assert row.running
+        assert not behind
+        row.calls.setdefault(call, None)
+
+    @rule(which=NUMBERS, tenant=TENANTS, call=CALLS)
+    def submit(self, which: int, tenant: str, call: str) -> None:
+        row = self.some(which)
+        if row is not None:
+            said = self.run(self.store.submit_output(tenant, row.new.id, call, tenant.encode()))
+            assert said == self.model.submit(tenant, row.new.id, call, tenant.encode(), self.clock())
 
     @rule(which=NUMBERS, who=OWNERS)
     def take(self, which: int, who: str) -> None:
@@ -191,6 +214,7 @@ class Machine(RuleBasedStateMachine):
             assert (found is not None) == seen
             if found is not None:
                 assert (found.fence, found.tape is None, found.attempts) == (row.fence, row.running, row.attempts)
+            assert self.run(self.store.outputs(row.tenant, name)) == row.calls
             chain = self.run(self.store.chain(row.tenant, name))
             assert [link.id for link in chain] == self.model.chain(row.tenant, name, self.clock())
 

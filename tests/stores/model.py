@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from antiphon.stores.base import Claim, NewResponse
+from antiphon.stores.base import Claim, NewResponse, Submission
 from tests.stores.rows import TTL
 
 
@@ -18,6 +18,9 @@ class Row(Struct):
     running: bool = True
     hidden: bool = False
     expires: float = float("inf")
+    calls: dict[str, bytes | None] = field(
+        default_factory=dict
+    )  # for whose outputs it waits or has waited, while it runs
 
 
 class Talk(Struct):
@@ -41,6 +44,7 @@ class Model:
 
     def finish(self, row: Row, expires: float) -> None:
         row.running, row.owner, row.expires = False, None, expires
+        row.calls.clear()
 
     def take(self, row: Row, claim: Claim) -> None:
         row.owner, row.lease = claim.owner, claim.until
@@ -52,10 +56,24 @@ class Model:
         lonely = [row for row in running if row.lease <= now and self.owners.get(row.owner or "", 0.0) <= now]
         return sorted(lonely, key=lambda row: (row.new.created, row.new.id))
 
+    def submit(self, tenant: str, name: str, call: str, output: bytes, now: float) -> Submission:
+        row = self.rows[name]
+        if not self.visible(tenant, name, now):
+            return "unknown"
+        if not row.running:
+            return "ended"
+        if call not in row.calls:
+            return "not pending" if None in row.calls.values() else "not waiting"
+        if row.calls[call] is not None:
+            return "answered"
+        row.calls[call] = output
+        return "taken"
+
     def forget(self, name: str) -> None:
         """Hidden while somebody continues it, and then gone."""
         self.rows[name].hidden = True
         self.rows[name].running = False
+        self.rows[name].calls.clear()
         at: str | None = name
         while at is not None and self.rows[at].hidden and not self._continued(at):
             at = self.rows.pop(at).new.previous

@@ -87,6 +87,7 @@ class StoredResponse(Struct, frozen=True, kw_only=True):
     tape: bytes | None  # once it has ended
     fence: int
     attempts: int  # owners that it has had
+    waited: bool = False  # for outputs of a client's tools, at any time
 
 
 class Link(Struct, frozen=True):
@@ -120,6 +121,18 @@ class Bounds(Struct, frozen=True, kw_only=True):
     entries: int | None = None
     bytes: int | None = None
     conversations: int | None = None
+
+
+class Approval(Struct, frozen=True):
+    """What a client was asked to allow."""
+
+    digest: bytes  # of the call, as it was asked for
+    used: bool
+
+
+Verdict = Literal["ok", "used", "changed", "unknown"]  # on a call that needs an approval
+# What became of a tool's output. It waits for others, or for nothing; it had that output already; it has ended.
+Submission = Literal["taken", "not pending", "not waiting", "answered", "ended", "unknown"]
 
 
 class Schema(Struct, frozen=True):
@@ -207,6 +220,28 @@ class Store(Protocol):
 
     async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
         """The batches whose numbers are above `after` (−1: all)."""
+
+    # ---- outputs of a client's tools, for which a running response waits; they go when it ends or is deleted
+
+    async def expect_outputs(self, tenant: str, response_id: str, fence: int, call_ids: Collection[str]) -> None:
+        """These are pending from now on, but for those that have come already. Under another fence Lost is raised."""
+
+    async def submit_output(self, tenant: str, response_id: str, call_id: str, output: bytes) -> Submission:
+        """Once for each call, while the response runs and waits for it."""
+
+    async def outputs(self, tenant: str, response_id: str) -> dict[str, bytes | None]:
+        """Of all calls that it ever waited for; None: it is pending. Empty if there are none, or it has ended."""
+
+    # ---- approvals: a call may be made once, and only as it was asked for
+
+    async def ask_approval(self, tenant: str, request_id: str, digest: bytes, expires: float) -> None:
+        """Asked again, the last one counts, unless it was used."""
+
+    async def approval(self, tenant: str, request_id: str) -> Approval | None:
+        """None: never asked for, or too long ago."""
+
+    async def use_approval(self, tenant: str, request_id: str, digest: bytes) -> Verdict:
+        """The call is about to be made. `ok` is answered once, whoever asks; after any other answer nothing changed."""
 
     # ---- conversations
 

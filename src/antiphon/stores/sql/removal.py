@@ -61,10 +61,12 @@ def delete(tenant: str, response_id: str, now: float) -> Operation[bool]:
 def forget(tenant: str, response_id: str, now: float, tally: Tally) -> Operation[None]:
     """One that is locked, and is not hidden."""
     yield from keys.drop(tenant, response_id)
-    rows = yield sql("SELECT previous, ended FROM responses WHERE tenant = $1 AND id = $2", tenant, response_id)
-    previous, ended = rows[0]
+    rows = yield sql("SELECT previous, ended, waited FROM responses WHERE tenant = $1 AND id = $2", tenant, response_id)
+    previous, ended, waited = rows[0]
     if ended is None:
         yield sql("DELETE FROM live WHERE tenant = $1 AND id = $2", tenant, response_id)
+        if waited:
+            yield sql("DELETE FROM outputs WHERE tenant = $1 AND id = $2", tenant, response_id)
     if (yield sql("SELECT 1 FROM responses WHERE tenant = $1 AND previous = $2 LIMIT 1", tenant, response_id)):
         yield from _hide(tenant, response_id, now, tally)
         return

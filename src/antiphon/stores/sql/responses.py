@@ -12,7 +12,9 @@ from antiphon.stores.sql import conversations, keys, totals
 from antiphon.stores.sql.operation import Operation, alone, sought, sql
 from antiphon.stores.sql.totals import Tally
 
-COLUMNS = "id, status, background, created, deadline, previous, conversation, request, response, tape, fence, attempts"
+COLUMNS = """
+id, status, background, created, deadline, previous, conversation, request, response, tape, fence, attempts, waited
+"""
 SEEN = "tenant = $1 AND id = $2 AND hidden = 0 AND (expires IS NULL OR expires > $3)"
 
 _INSERT = """
@@ -25,6 +27,9 @@ ON CONFLICT (tenant, id) DO NOTHING RETURNING fence
 _START = """
 UPDATE responses SET status = 'in_progress'
 WHERE tenant = $1 AND id = $2 AND fence = $3 AND ended IS NULL RETURNING fence
+"""
+_RUNNING = """
+SELECT fence, bytes, LENGTH(request), waited FROM responses WHERE tenant = $1 AND id = $2 AND ended IS NULL {lock}
 """
 _FINISH = """
 UPDATE responses SET status = $3, response = $4, tape = $5, ended = $6, expires = $7, bytes = $8,
@@ -144,6 +149,7 @@ def stored(row: tuple[Any, ...]) -> StoredResponse:
         tape=row[9],
         fence=row[10],
         attempts=row[11],
+        waited=bool(row[12]),
     )
 
 
@@ -179,21 +185,19 @@ def _write(tenant: str, end: End, new: NewResponse, now: float) -> Operation[int
 
 
 def _end(tenant: str, end: End) -> Operation[int | None]:
-    rows = yield sql(
-        "SELECT fence, bytes, LENGTH(request) FROM responses WHERE tenant = $1 AND id = $2 AND ended IS NULL {lock}",
-        tenant,
-        end.id,
-    )
+    rows = yield sql(_RUNNING, tenant, end.id)
     if not rows:
         yield from _had_ended(tenant, end)
         return None
-    fence, before, request = rows[0]
+    fence, before, request, waited = rows[0]
     if fence != end.fence:
         raise Lost(end.id)
     size = int(request) + len(end.response) + len(end.tape)
     expires = inf if end.expires is None else end.expires
     yield sql(_FINISH, tenant, end.id, end.status, end.response, end.tape, end.ended, expires, size)
     yield sql("DELETE FROM live WHERE tenant = $1 AND id = $2", tenant, end.id)
+    if waited:
+        yield sql("DELETE FROM outputs WHERE tenant = $1 AND id = $2", tenant, end.id)
     return size - int(before)
 
 

@@ -1,7 +1,7 @@
 """What has expired goes, and beyond a tenant's bounds the oldest; never what runs, nor what a running one continues."""
 
 from antiphon.stores.base import Bounds
-from antiphon.stores.sql import totals
+from antiphon.stores.sql import approvals, totals
 from antiphon.stores.sql.eviction import Excess
 from antiphon.stores.sql.operation import Operation, sql
 from antiphon.stores.sql.removal import forget
@@ -23,6 +23,7 @@ RETURNING bytes
 
 def sweep(bounds: Bounds, most: int, now: float) -> Operation[int]:
     yield sql(_KEYS, now, most)
+    yield from approvals.sweep(most, now)
     count = yield from _expire(most, now)
     count += yield from _purge(most - count, now)
     if count < most and bounds != Bounds():

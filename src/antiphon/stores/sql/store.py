@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from antiphon.stores.base import (
+    Approval,
     Bounds,
     Claim,
     Claimed,
@@ -18,8 +19,22 @@ from antiphon.stores.base import (
     Page,
     Schema,
     StoredResponse,
+    Submission,
+    Verdict,
 )
-from antiphon.stores.sql import conversations, keys, leases, live, removal, responses, retention, shared, totals
+from antiphon.stores.sql import (
+    approvals,
+    conversations,
+    keys,
+    leases,
+    live,
+    outputs,
+    removal,
+    responses,
+    retention,
+    shared,
+    totals,
+)
 from antiphon.stores.sql.operation import Operation
 
 T = TypeVar("T")
@@ -97,6 +112,27 @@ class SqlStore(ABC):
 
     async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
         return await self._do(lambda: live.read(tenant, response_id, after), write=False)
+
+    async def expect_outputs(self, tenant: str, response_id: str, fence: int, call_ids: Collection[str]) -> None:
+        await self._do(lambda: outputs.expect(tenant, response_id, fence, call_ids), write=True)
+
+    async def submit_output(self, tenant: str, response_id: str, call_id: str, output: bytes) -> Submission:
+        now = self._clock()
+        return await self._do(lambda: outputs.submit(tenant, response_id, call_id, output, now), write=True)
+
+    async def outputs(self, tenant: str, response_id: str) -> dict[str, bytes | None]:
+        return await self._do(lambda: outputs.of(tenant, response_id), write=False)
+
+    async def ask_approval(self, tenant: str, request_id: str, digest: bytes, expires: float) -> None:
+        await self._do(lambda: approvals.ask(tenant, request_id, digest, expires), write=True)
+
+    async def approval(self, tenant: str, request_id: str) -> Approval | None:
+        now = self._clock()
+        return await self._do(lambda: approvals.find(tenant, request_id, now), write=False)
+
+    async def use_approval(self, tenant: str, request_id: str, digest: bytes) -> Verdict:
+        now = self._clock()
+        return await self._do(lambda: approvals.use(tenant, request_id, digest, now), write=True)
 
     async def create_conversation(self, tenant: str, row: ConversationRow, items: Sequence[ItemRow]) -> None:
         await self._do(lambda: conversations.create(tenant, row, items), write=True)
