@@ -61,7 +61,7 @@ drills: $(VENV)/.dev ## kill, stop, cut off and fail whatever state hangs on (AR
 
 lock: ## pin the dependencies of pyproject.toml anew (UPGRADE=1: to their newest versions)
 	@test -x build/lock/bin/uv || ($(PYTHON) -m venv build/lock && build/lock/bin/pip install -q uv==$(UV_VERSION))
-	@build/lock/bin/uv $(COMPILE) --group build -o requirements/run.lock
+	@build/lock/bin/uv $(COMPILE) --group build --extra mcp -o requirements/run.lock
 	@build/lock/bin/uv $(COMPILE) --group dev --all-extras -c requirements/run.lock -o requirements/dev.lock
 
 # For every platform and Python at once, with the hashes of all files, without the address of any index.

@@ -54,6 +54,20 @@ def test_limits_are_settings_with_a_prefix(folder: Path, monkeypatch: pytest.Mon
     assert load({"limit_items": "40"}).limits == Limits(body_bytes=10, items=40, tools=30)
 
 
+@pytest.mark.shows("H1.2", "H1.8")
+def test_the_bound_of_a_tools_output_goes_by_other_names_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESPONSES_MAX_TOOL_OUTPUT_BYTES", "1000")
+    monkeypatch.setenv("ANTIPHON_RESPONSES_TOOL_TIMEOUT", "5")
+    assert (load({}).max_tool_output_bytes, load({}).tool_output_timeout) == (1000, 5.0)
+    monkeypatch.setenv("ANTIPHON_MAX_TOOL_OUTPUT_BYTES", "2000")
+    assert load({}).max_tool_output_bytes == 2000
+    assert load({"max_tool_output_bytes": "3000"}).max_tool_output_bytes == 3000
+    monkeypatch.delenv("ANTIPHON_MAX_TOOL_OUTPUT_BYTES")
+    monkeypatch.setenv("RESPONSES_MAX_TOOL_OUTPUT_BYTES", "much")
+    with pytest.raises(StartupError, match="RESPONSES_MAX_TOOL_OUTPUT_BYTES"):
+        load({})
+
+
 @pytest.mark.shows("H1.1")
 def test_what_is_kept_is_a_matter_of_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "antiphon.toml").write_text("[store]\nttl = 60\nmax_entries = 5\n")

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from antiphon.config.engines import EngineSpec, ModelSpec
+from antiphon.config.mcp import McpServerSpec
 from antiphon.config.sources import Setting, settings
 
 INTRODUCTION = """\
@@ -65,9 +66,31 @@ max_output_tokens = 8192
 ```
 """
 
+MCP = """\
+
+## MCP servers, in the file
+
+What `--mcp-server` says can be said in more detail. [mcp.md](mcp.md) tells how requests use them.
+
+```toml
+[[mcp]]
+label = "github"
+url = "https://api.githubcopilot.com/mcp/"
+authorization = "env:GITHUB_TOKEN"
+allowed_tools = ["search_issues", "get_issue"]
+
+[[mcp]]
+label = "notes"
+command = "notes-server"
+args = ["--folder", "/srv/notes"]
+require_approval = "always"
+```
+"""
+
 
 def page() -> str:
     tables = ENGINES + "".join([*_table("[[engines]]", EngineSpec), *_table('[models."NAME"]', ModelSpec)])
+    tables += MCP + "".join(_table("[[mcp]]", McpServerSpec))
     made = "\n_This page is made from the table of settings by `make docs`._\n"
     return INTRODUCTION + "".join(_sections()) + tables + made
 

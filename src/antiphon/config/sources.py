@@ -15,15 +15,26 @@ from typing import Any, get_args
 
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct, inspect
+from msgspec.structs import replace
 
 from antiphon.config.kinds import Pair
-from antiphon.config.table import LIMITS, Config, Note, config_home
+from antiphon.config.notes import Note
+from antiphon.config.searching import WebSearchSettings, with_key
+from antiphon.config.table import LIMITS, Config, config_home
 from antiphon.config.tables import TABLES, read_tables
 from antiphon.errors import StartupError
 from antiphon.limits import Limits
 
 PREFIX = "ANTIPHON_"
-_SECRET = frozenset({"api_key", "engine_key", "reasoning_key"})  # settings whose values are not repeated in a sentence
+# Settings whose values are not repeated in a sentence.
+_SECRET = frozenset({"api_key", "engine_key", "reasoning_key", "web_search_key", "web_search_url"})
+# Fields of Config that are structs: the settings in them have a prefix.
+_NESTED: dict[str, tuple[str, type[Struct]]] = {
+    "web_search": ("web_search_", WebSearchSettings),
+    "limits": ("limit_", Limits),
+}
+# Without our prefix, as another server calls them; what has our prefix wins.
+_ELSEWHERE = {"RESPONSES_MAX_TOOL_OUTPUT_BYTES": "max_tool_output_bytes"}
 # Under our prefix and yet no settings: what Kubernetes gives every pod for a service that is named "antiphon".
 _NO_SETTING = re.compile(r"ANTIPHON_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_\w+)")
 
@@ -75,7 +86,7 @@ class Setting(Struct, frozen=True, kw_only=True):
 
 @cache
 def settings() -> dict[str, Setting]:
-    rows = [*_rows(Config, ""), *_rows(Limits, "limit_")]
+    rows = [*_rows(Config, ""), *[row for prefix, struct in _NESTED.values() for row in _rows(struct, prefix)]]
     return {row.name: row for row in rows}
 
 
@@ -86,13 +97,19 @@ def load(flags: Mapping[str, Any]) -> Config:
     content = {} if file is None else _read(file)
     written, given = [*_from_file(file, content)], [*_from_environment(), *_from_flags(flags)]
     values = {one.name: _converted(one) for one in {one.name: one for one in (*written, *given)}.values()}
-    limits = {name.removeprefix("limit_"): values.pop(name) for name in list(values) if name.startswith("limit_")}
+    nested = {name: _nested(values, *where) for name, where in _NESTED.items()}
     tables = {} if file is None else read_tables(content, str(file))
     if "engines" in tables and any(one.name == "engine" for one in written):
         raise StartupError(f"{file} has both `engine` and [[engines]]: one of them will do.")
     if any(one.name == "engine" for one in given):
         tables.pop("engines", None)
-    return Config(**{**values, **tables, "config": file, "limits": Limits(**limits)})
+    config = Config(**{**values, **tables, **nested, "config": file})
+    return replace(config, web_search=with_key(config.web_search))
+
+
+def _nested(values: dict[str, Any], prefix: str, struct: type[Struct]) -> Struct:
+    """Takes its own out of all."""
+    return struct(**{name.removeprefix(prefix): values.pop(name) for name in [*values] if name.startswith(prefix)})
 
 
 class _Given(Struct, frozen=True, kw_only=True):
@@ -104,7 +121,7 @@ class _Given(Struct, frozen=True, kw_only=True):
 
 def _rows(struct: type[Struct], prefix: str) -> Iterator[Setting]:
     for row in msgspec.structs.fields(struct):
-        if row.name == "limits" or row.name in TABLES:
+        if row.name in _NESTED or row.name in TABLES:
             continue
         kind = inspect.type_info(row.type)
         yield Setting(
@@ -133,6 +150,9 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[_Given]:
 
 
 def _from_environment() -> Iterator[_Given]:
+    for variable, name in _ELSEWHERE.items():
+        if value := os.environ.get(variable):
+            yield _Given(name=name, value=value, place=variable, text=True)
     known = {PREFIX + name.upper(): row for row in settings().values() for name in row.names}
     for variable, value in os.environ.items():
         if not variable.startswith(PREFIX) or not value or _is_no_setting(variable, value):

@@ -14,33 +14,18 @@ from msgspec import Meta, Struct, field
 
 from antiphon.config.engines import EngineSpec, ModelSpec, Shared, completed
 from antiphon.config.kinds import Count, Key, Name, Pair
+from antiphon.config.mcp import McpServerSpec, named
+from antiphon.config.notes import Group
+from antiphon.config.searching import WebSearchSettings
 from antiphon.errors import StartupError
 from antiphon.limits import Limits
-
-
-class Note(Struct, frozen=True):
-    """What the help and the docs say of a setting."""
-
-    group: str
-    text: str
-    default: str | None = None  # where the default's value says too little
-    also: tuple[str, ...] = ()  # other names that it goes by
-
-
-class Group(Struct, frozen=True):
-    """A heading in the help and the docs."""
-
-    title: str
-
-    def __call__(self, text: str, default: str | None = None, *also: str) -> Note:
-        return Note(self.title, text, default, also)
-
 
 SERVER = Group("Server")
 MODEL = Group("Model")
 DEADLINES = Group("Deadlines")
 STORE = Group("Store")
 EGRESS = Group("Egress")
+TOOLS = Group("Tools")
 LLAMACPP = Group("Engine llamacpp")
 FAKE = Group("Engine fake")
 LOGGING = Group("Logging")
@@ -54,6 +39,7 @@ Interval = Annotated[float, Meta(ge=0)]
 Rate = Annotated[float, Meta(gt=0)]
 Level = Literal["chat", "text", "tokens", "harmony"]
 Severity = Literal["debug", "info", "warning", "error"]
+Labelled = Annotated[str, Meta(pattern=r"^[^=]+=https?://")]
 
 
 def _home(variable: str, fallback: str) -> Path:
@@ -78,7 +64,7 @@ def config_home() -> Path:
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """All settings, checked. A Limits field `body_bytes` is the setting `limit_body_bytes`."""
+    """All settings, checked. A Limits field `body_bytes` is the setting `limit_body_bytes`, and so on."""
 
     config: Annotated[
         Path | None,
@@ -254,6 +240,39 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = ()
     egress_timeout: Annotated[Seconds, EGRESS("Seconds to fetch what a URL names, redirects included.")] = 10.0
 
+    max_turns: Annotated[
+        Count, TOOLS("Turns with tools that a response may take; then the model has to answer without them.")
+    ] = 32
+    tools_at_once: Annotated[Count, TOOLS("Calls of one response that run side by side.")] = 8
+    mcp_server: Annotated[
+        tuple[Labelled, ...],
+        TOOLS(
+            "LABEL=URL: an MCP server that requests may name by its label alone; [[mcp]] in the file says more.", "none"
+        ),
+    ] = ()
+    mcp_require_approval: Annotated[
+        Literal["never", "always"],
+        TOOLS("Whether calls of MCP tools need an approval where a request does not say; OpenAI's default is always."),
+    ] = "never"
+    tool_timeout: Annotated[Seconds, TOOLS("Seconds a tool may go without a sign of life.")] = 60.0
+    tool_list_timeout: Annotated[Seconds, TOOLS("Seconds to connect to an MCP server and list its tools.")] = 30.0
+    wait_for_tool_outputs: Annotated[
+        bool,
+        TOOLS("Have streamed and background responses wait for the client's tools, though requests do not ask for it."),
+    ] = False
+    tool_output_timeout: Annotated[
+        Seconds,
+        TOOLS("Seconds that a response waits for the outputs of its client's tools.", None, "responses_tool_timeout"),
+    ] = 600.0
+    max_tool_output_bytes: Annotated[
+        Count,
+        TOOLS(
+            "Bytes of a request that submits a tool's output; also RESPONSES_MAX_TOOL_OUTPUT_BYTES.",
+            None,
+            "responses_max_tool_output_bytes",
+        ),
+    ] = 4 * 1024 * 1024
+
     context: Annotated[
         Count | None, LLAMACPP("Tokens of prompt and answer together, for each slot.", "the model's, at most 8192")
     ] = None
@@ -283,12 +302,24 @@ class Config(Struct, frozen=True, kw_only=True):
         Name | None, CLIENT("Server that `antiphon chat` and `antiphon models` talk to.", "http://HOST:PORT")
     ] = None
 
+    web_search: WebSearchSettings = WebSearchSettings()
     limits: Limits = Limits()
 
     # In the file alone, as tables.
     engines: tuple[EngineSpec, ...] = ()
     aliases: dict[str, str] = {}
     models: dict[str, ModelSpec] = {}
+    mcp: tuple[McpServerSpec, ...] = ()
+
+    @property
+    def mcp_servers(self) -> dict[str, McpServerSpec]:
+        """Those that the operator named, by label."""
+        return named(self.mcp, self.mcp_server)
+
+    @property
+    def at_home(self) -> bool:
+        """One person's machine: nobody else can reach the server, so loopback may be named in a request."""
+        return self.on_loopback and not self.api_key
 
     @property
     def specs(self) -> tuple[EngineSpec, ...]:

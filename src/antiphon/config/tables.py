@@ -1,8 +1,8 @@
-"""What the TOML file alone can say, since it has a shape of its own: engines, aliases, and models.
+"""What the TOML file alone can say, since it has a shape of its own: engines, aliases, models, and MCP servers.
 
-[[engines]]                       [aliases]              [models."qwen3-8b"]
-url = "vllm://gpu-1:8000"         fast = "qwen3-8b"      max_output_tokens = 4096
-key = "env:GPU_1_KEY"
+[[engines]]                       [aliases]              [models."qwen3-8b"]            [[mcp]]
+url = "vllm://gpu-1:8000"         fast = "qwen3-8b"      max_output_tokens = 4096       label = "notes"
+key = "env:GPU_1_KEY"                                                                   command = "notes-server"
 """
 
 import os
@@ -14,14 +14,16 @@ from msgspec.structs import replace
 
 from antiphon.config.engines import EngineSpec, ModelSpec
 from antiphon.config.kinds import Name
+from antiphon.config.mcp import McpServerSpec
 from antiphon.errors import StartupError
 
 TABLES: dict[str, Any] = {
     "engines": tuple[EngineSpec, ...],
     "aliases": dict[Name, Name],
     "models": dict[Name, ModelSpec],
+    "mcp": tuple[McpServerSpec, ...],
 }
-_SHOWN = {"engines": "[[engines]]", "aliases": "[aliases]", "models": '[models."NAME"]'}
+_SHOWN = {"engines": "[[engines]]", "aliases": "[aliases]", "models": '[models."NAME"]', "mcp": "[[mcp]]"}
 _VARIABLE = "env:"
 
 
@@ -32,6 +34,8 @@ def read_tables(content: dict[str, Any], path: str) -> dict[str, Any]:
         found["engines"] = tuple(_keyed(spec, path) for spec in found["engines"])
         if not found["engines"]:
             del found["engines"]
+    if "mcp" in found:
+        found["mcp"] = tuple(_trusted(spec, path) for spec in found["mcp"])
     return found
 
 
@@ -50,12 +54,27 @@ def _plain(error: str) -> str:
 
 def _keyed(spec: EngineSpec, path: str) -> EngineSpec:
     """With the key itself where a variable holds it."""
-    if spec.key is None or not spec.key.startswith(_VARIABLE):
-        return spec
-    variable = spec.key.removeprefix(_VARIABLE)
-    if not (key := os.environ.get(variable, "").strip()):
-        raise StartupError(f"[[engines]] in {path} takes a key from {variable}, which is not set.")
-    return replace(spec, key=key)
+    return spec if spec.key is None else replace(spec, key=_revealed(spec.key, f"[[engines]] in {path} takes a key"))
+
+
+def _trusted(spec: McpServerSpec, path: str) -> McpServerSpec:
+    """Likewise with what it identifies itself with."""
+    what = f"[[mcp]] in {path} takes something"
+    return replace(
+        spec,
+        env={name: _revealed(value, what) for name, value in spec.env.items()},
+        headers={name: _revealed(value, what) for name, value in spec.headers.items()},
+        authorization=None if spec.authorization is None else _revealed(spec.authorization, what),
+    )
+
+
+def _revealed(value: str, what: str) -> str:
+    if not value.startswith(_VARIABLE):
+        return value
+    variable = value.removeprefix(_VARIABLE)
+    if not (found := os.environ.get(variable, "").strip()):
+        raise StartupError(f"{what} from {variable}, which is not set.")
+    return found
 
 
 def _path(kind: type, value: Any) -> Path:

@@ -8,4 +8,5 @@ from antiphon.egress.urls import Url as Url
 from antiphon.egress.way import Caps as Caps
 from antiphon.egress.way import Egress as Egress
 from antiphon.egress.way import Fetched as Fetched
+from antiphon.egress.way import Sent as Sent
 from antiphon.egress.way import Target as Target

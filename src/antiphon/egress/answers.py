@@ -75,6 +75,15 @@ class Answer:
         return self._headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
 
     @property
+    def charset(self) -> str:
+        """As it was declared, if it was."""
+        for parameter in self._headers.get(b"content-type", b"").decode("latin-1").split(";")[1:]:
+            name, _, value = parameter.partition("=")
+            if name.strip().lower() == "charset":
+                return value.strip().strip("\"'").lower()
+        return ""
+
+    @property
     def begun(self) -> bool:
         """Status and headers are there."""
         return self._status > 0

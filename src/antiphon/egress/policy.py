@@ -46,6 +46,12 @@ class Policy:
         self._rules = tuple(_rule(entry) for entry in opened)
         self._own = own
 
+    def opening(self, *entries: str) -> "Policy":
+        """The same, and these are open too."""
+        policy = Policy(entries, self._own)
+        policy._rules += self._rules
+        return policy
+
     def objection(self, url: Url, address: Address) -> str | None:
         """Why the URL may not be fetched from this address; None if it may."""
         if any(rule.opens(url, address) for rule in self._rules):

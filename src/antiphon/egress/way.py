@@ -4,12 +4,15 @@
        ▲                                                                   │
        └──────────────────────── redirect (counted) ◀──────────────────────┘
 
-No proxy, no cookie, no header of ours beyond what a GET needs. All of it within one deadline.
+No proxy, no cookie, no header of ours beyond what a GET needs, but for what a caller has to send: that goes to the
+origin it is meant for, and nowhere else. All of it within one deadline.
 """
 
 import asyncio
 import logging
 import ssl
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
 
 from msgspec import Struct
 
@@ -39,6 +42,18 @@ class Caps(Struct, frozen=True, kw_only=True):
     redirects: int = 5
     types: tuple[str, ...] = ()  # how a declared media type may begin; none: any
     accept: str = "*/*"
+    wanted: str = "what was asked for"  # in the sentence about any other type
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """What goes along with a request to a host that the operator named. A redirect to another origin is not followed,
+    nor is any that a POST gets."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None  # JSON: then it is a POST
+
+    def __repr__(self) -> str:
+        return "Sent(…)"
 
 
 class Target(Struct, frozen=True):
@@ -48,9 +63,13 @@ class Target(Struct, frozen=True):
     addresses: tuple[str, ...]
 
 
+_NOTHING = Sent()
+
+
 class Fetched(Struct, frozen=True, kw_only=True):
     body: bytes
     media_type: str  # as declared, to be believed by nobody
+    charset: str = ""  # likewise
     url: str  # after redirects
 
 
@@ -62,6 +81,13 @@ class Egress:
         self._resolve = resolve or SystemResolver()
         self._tls = tls
 
+    def towards(self, url: str, param: str) -> "Egress":
+        """The same way, which also leads to the host and port of this URL, whatever address that is: the operator's
+        word, never a client's."""
+        named = read_url(url, param)
+        host = f"[{named.host}]" if ":" in named.host else named.host
+        return Egress(self._policy.opening(f"{host}:{named.port}"), self._resolve, self._tls)
+
     async def vetted(self, url: str, param: str, *, at_home: bool = False) -> Target:
         """Raises UrlRefused, naming `param`, for what may not be connected to.
 
@@ -69,9 +95,18 @@ class Egress:
         """
         return await self._vet(read_url(url, param), param, at_home)
 
+    def check(self, url: str, param: str, *, at_home: bool = False) -> Url:
+        """Without IO: raises UrlRefused for what is refused whatever a name server says."""
+        read = read_url(url, param)
+        if read.address is not None:
+            self._allow(read, (read.address,), param, at_home)
+        elif _is_localhost(read.host):
+            self._allow(read, (IPv4Address(_LOCALHOST[0]), IPv6Address(_LOCALHOST[1])), param, at_home)
+        return read
+
     async def connect(self, target: Target, param: str, seconds: float = Caps().connect_seconds) -> Streams:
         """To a vetted address; with TLS the name in the URL has to be the certificate's."""
-        secure = await self._context() if target.url.scheme == "https" else None
+        secure = await self.tls() if target.url.scheme == "https" else None
         for address in target.addresses[:_TRIED]:
             try:
                 async with asyncio.timeout(seconds):
@@ -83,23 +118,25 @@ class Egress:
                 continue
         raise FetchFailed(f"{target.url.host} cannot be reached.", param=param)
 
-    async def fetch(self, url: str, param: str, caps: Caps | None = None) -> Fetched:
+    async def fetch(self, url: str, param: str, caps: Caps | None = None, sent: Sent | None = None) -> Fetched:
         """GET it. Raises UrlRefused for what may not be fetched, FetchFailed for what could not be."""
         caps = caps or Caps()
         first = read_url(url, param)
         try:
             async with asyncio.timeout(caps.seconds):
-                return await self._follow(first, param, caps)
+                return await self._follow(first, param, caps, sent)
         except TimeoutError:
             raise FetchFailed(f"{first.host} took longer than {caps.seconds:g} seconds.", param=param)
 
-    async def _follow(self, url: Url, param: str, caps: Caps) -> Fetched:
+    async def _follow(self, url: Url, param: str, caps: Caps, sent: Sent | None) -> Fetched:
         for _ in range(caps.redirects + 1):
-            answer = await self._get(await self._vet(url, param), param, caps)
+            answer = await self._get(await self._vet(url, param), param, caps, sent)
             location = answer.location
             if location is None:
-                return Fetched(body=answer.body(), media_type=answer.media_type, url=str(url))
+                return Fetched(body=answer.body(), media_type=answer.media_type, charset=answer.charset, url=str(url))
             led = read_redirect(url, location, param)
+            if sent is not None and (sent.body is not None or led.origin != url.origin):
+                raise UrlRefused(f"{url.host} redirects what is meant for it alone.", param=param)
             if url.scheme == "https" and led.scheme == "http":
                 raise UrlRefused(f"{url.host} redirects from https to http.", param=param)
             url = led
@@ -108,6 +145,10 @@ class Egress:
     async def _vet(self, url: Url, param: str, at_home: bool = False) -> Target:
         """All addresses of a name have to be fit: one that leads here and there is up to something."""
         addresses = await self._addresses(url, param)
+        self._allow(url, addresses, param, at_home)
+        return Target(url, tuple(map(str, addresses)))
+
+    def _allow(self, url: Url, addresses: Sequence[Address], param: str, at_home: bool) -> None:
         home = at_home and (url.address is not None or _is_localhost(url.host))
         for address in addresses:
             objection = None if home and address.is_loopback else self._policy.objection(url, address)
@@ -118,7 +159,6 @@ class Egress:
                     f" --allow-egress {url.authority}.",
                     param=param,
                 )
-        return Target(url, tuple(map(str, addresses)))
 
     async def _addresses(self, url: Url, param: str) -> list[Address]:
         if url.address is not None:
@@ -135,11 +175,11 @@ class Egress:
             raise UrlRefused(f"{url.host} leads to no address that can be vetted.", param=param)
         return known
 
-    async def _get(self, target: Target, param: str, caps: Caps) -> Answer:
+    async def _get(self, target: Target, param: str, caps: Caps, sent: Sent | None) -> Answer:
         reader, writer = await self.connect(target, param, caps.connect_seconds)
         answer = Answer(target.url.host, caps.bytes, param)
         try:
-            writer.write(_request(target.url, caps.accept))
+            writer.write(_request(target.url, caps.accept, sent or _NOTHING))
             async with asyncio.timeout(caps.first_seconds):
                 while not (answer.begun or answer.complete):
                     await _read(reader, answer)
@@ -155,7 +195,8 @@ class Egress:
             writer.transport.abort()
         return answer
 
-    async def _context(self) -> ssl.SSLContext:
+    async def tls(self) -> ssl.SSLContext:
+        """What certificates are checked with."""
         if self._tls is None:
             self._tls = await asyncio.to_thread(ssl.create_default_context)  # reads all of the system's certificates
         return self._tls
@@ -168,22 +209,25 @@ async def _read(reader: asyncio.StreamReader, answer: Answer) -> None:
         answer.end()
 
 
-def _request(url: Url, accept: str) -> bytes:
+def _request(url: Url, accept: str, sent: Sent) -> bytes:
     lines = [
-        f"GET {url.target} HTTP/1.1",
+        f"{'GET' if sent.body is None else 'POST'} {url.target} HTTP/1.1",
         f"Host: {url.authority}",
         "User-Agent: antiphon",
         f"Accept: {accept}",
         "Accept-Encoding: gzip, deflate",
         "Connection: close",
+        *[f"{name}: {value}" for name, value in sent.headers],
     ]
-    return "\r\n".join([*lines, "", ""]).encode("ascii")
+    if sent.body is not None:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(sent.body)}"]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + (sent.body or b"")
 
 
 def _check_type(answer: Answer, url: Url, param: str, caps: Caps) -> None:
     declared = answer.media_type
     if declared and caps.types and not declared.startswith(caps.types):
-        raise FetchFailed(f"{url.host} sent {declared[:64]!r}, which is not what was asked for.", param=param)
+        raise FetchFailed(f"{url.host} sent {declared[:64]!r}, which is not {caps.wanted}.", param=param)
 
 
 def _is_localhost(name: str) -> bool:

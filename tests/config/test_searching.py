@@ -1,0 +1,61 @@
+"""Where the web is searched: settings under one prefix, and a key that is shown to nobody."""
+
+from pathlib import Path
+
+import pytest
+
+from antiphon.config.searching import WebSearchSettings
+from antiphon.config.sources import load, settings
+from antiphon.errors import StartupError
+
+SECRET = "s3cret-of-the-provider"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    return tmp_path
+
+
+def test_without_settings_nothing_searches() -> None:
+    assert load({}).web_search == WebSearchSettings()
+    assert load({}).web_search.url is None
+
+
+@pytest.mark.parametrize(
+    "text", ['web_search = "searxng://x"', '[web_search]\nurl = "searxng://x"', 'web_search_url = "searxng://x"']
+)
+def test_the_service_is_named_in_one_line_or_in_a_section(folder: Path, text: str) -> None:
+    (folder / "antiphon.toml").write_text(text)
+    assert load({}).web_search.url == "searxng://x"
+    assert load({"web_search_url": "searxng://y"}).web_search.url == "searxng://y"
+
+
+def test_a_section_says_all_there_is_to_say(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "antiphon.toml").write_text(
+        '[web_search]\nurl = "json+https://x/?q={query}"\nkey = "env:SEARCH_KEY"\nkey_header = "X-Key"\n'
+        'results = "web.results"\nlink = "href"\ntitle = "name"\nsnippet = "text"\ntimeout = 3\nmax_pages = 7\n'
+    )
+    monkeypatch.setenv("SEARCH_KEY", SECRET)
+    assert load({}).web_search == WebSearchSettings(
+        url="json+https://x/?q={query}", key=SECRET, key_header="X-Key", results="web.results", link="href",
+        title="name", snippet="text", timeout=3.0, max_pages=7,
+    )  # fmt: skip
+
+
+def test_a_variable_that_is_not_set_stops_the_start(folder: Path) -> None:
+    (folder / "antiphon.toml").write_text('[web_search]\nkey = "env:NO_SUCH_KEY"\n')
+    with pytest.raises(StartupError, match="NO_SUCH_KEY, which is not set"):
+        load({})
+
+
+def test_a_key_that_does_not_fit_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTIPHON_WEB_SEARCH_KEY", f"{SECRET} with spaces")
+    with pytest.raises(StartupError) as stopped:
+        load({})
+    assert SECRET not in str(stopped.value)
+
+
+def test_each_setting_is_in_the_table_under_its_own_heading() -> None:
+    assert {row.note.group for row in settings().values() if row.name.startswith("web_search_")} == {"Web search"}
