@@ -1,0 +1,1 @@
+"""What searches the web: one file for each kind of service, and a line in the registry."""
