@@ -181,6 +181,7 @@ def test_there_is_no_setting_that_nothing_reads() -> None:
     read |= {"store"} if "store_place" in read else set()
     read |= {"engines", "engine_slots"} if "specs" in read else set()
     read |= {"alias", "aliases"} if "names" in read else set()
+    read |= {"mcp", "mcp_server"} if "mcp_servers" in read else set()
     assert set(Config.__struct_fields__) - read == set()
 
 

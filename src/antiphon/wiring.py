@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 from msgspec import Struct
 
+from antiphon.agent.loop import Bounds as LoopBounds
 from antiphon.agent.patience import Deadlines
 from antiphon.config import Config
 from antiphon.config.reasoning_keys import read_keys
@@ -14,8 +15,10 @@ from antiphon.engines.base import Engine
 from antiphon.engines.building import Progress, build_pool
 from antiphon.engines.building import build_engine as build_engine
 from antiphon.observe import Metrics, set_up_logging
+from antiphon.service.approvals import Approvals
 from antiphon.service.attachments import Attachments
 from antiphon.service.chat import Chat
+from antiphon.service.compactions import Compactions
 from antiphon.service.completions import Completions
 from antiphon.service.conversations import Conversations
 from antiphon.service.counting import Counting
@@ -40,14 +43,19 @@ from antiphon.service.stored import Stored
 from antiphon.service.tally import Tally
 from antiphon.service.tasks import Tasks
 from antiphon.service.tokens import Tokens
+from antiphon.service.tool_outputs import ToolOutputs, ToolOutputSettings
+from antiphon.service.toolkit import Toolkit, built_in_tools
 from antiphon.stores.base import Bounds, Store
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.live.registry import live_log
 from antiphon.stores.registry import make_store
+from antiphon.tools.mcp.mcp import Mcp
+from antiphon.tools.mcp.settings import settings_of
 from antiphon.transport import server
 from antiphon.transport.app import App
 from antiphon.transport.capabilities import CapabilitiesEndpoint
 from antiphon.transport.chat import chat_route
+from antiphon.transport.compact import CompactEndpoint
 from antiphon.transport.completions import completions_route
 from antiphon.transport.conversations import ConversationsEndpoint
 from antiphon.transport.delivery import Delivery
@@ -62,6 +70,7 @@ from antiphon.transport.responses import ResponsesEndpoint
 from antiphon.transport.stored import StoredEndpoint
 from antiphon.transport.system import System
 from antiphon.transport.tokens import TokensEndpoint
+from antiphon.transport.tool_outputs import ToolOutputsEndpoint
 
 Announce = Callable[[str, list[str]], None]
 
@@ -88,11 +97,14 @@ class Parts(Struct, frozen=True, kw_only=True):
     responses: Responses
     exchanges: Exchanges
     counting: Counting
+    compactions: Compactions
     messages: Messages
     chat: Chat
     completions: Completions
     doing: Doing
     tokens: Tokens
+    tool_outputs: ToolOutputs
+    toolkit: Toolkit
 
     async def deleted(self, tenant: str, response_id: str) -> None:
         """A response was deleted: nobody here goes on with it."""
@@ -118,6 +130,7 @@ class Lifecycle:
             parts.keyring.add(await parts.store.shared(_REASONING_KEY, new_key()))
         opened.push_async_callback(parts.live.close)
         await parts.live.open(parts.sessions.hear)
+        opened.push_async_callback(parts.toolkit.close)
         opened.push_async_callback(parts.engine.close)
         await parts.engine.open()
         self._beating.start(parts.models.attend())
@@ -184,6 +197,11 @@ def build_app(
     return App(documented, guard, metrics, Lifecycle(parts))
 
 
+def build_toolkit(config: Config, egress: Egress, store: Store, outputs: ToolOutputs) -> Toolkit:
+    mcp = Mcp(settings_of(config), egress)
+    return Toolkit(mcp, built_in_tools(config, egress), Approvals(store, config.store_ttl), outputs)
+
+
 def build_store(config: Config) -> Store:
     return make_store(config.store_place, config.store_ttl)
 
@@ -197,11 +215,13 @@ def _build_parts(
 ) -> Parts:
     models = Models([engine], naming=naming(config), queue=config.queue)
     past, tally = Past(store), Tally(metrics)
-    attachments = Attachments(egress, config.limits, config.egress_timeout)
-    keyring = Keyring(read_keys(config.reasoning_key))
-    planner = Planner(models, past, _terms(config), attachments, keyring)
-    keeper = Keeper(store, live, _keeping(config, store), past.remember)
     sessions = Sessions(store, live, _session_settings(config), tally.ended)
+    attachments = Attachments(egress, config.limits, config.egress_timeout)
+    outputs = ToolOutputs(store, live, sessions.words, _tool_outputs(config), attachments)
+    toolkit = build_toolkit(config, egress, store, outputs)
+    keyring = Keyring(read_keys(config.reasoning_key))
+    planner = Planner(models, past, _terms(config), attachments, keyring, toolkit)
+    keeper = Keeper(store, live, _keeping(config, store), past.remember)
     following = Following(store, live, sessions)
     jobs = Jobs(keeper, planner, sessions, following, _job_settings(config))
     exchanges, counting = Exchanges(planner, sessions, tally), Counting(planner, config.queue)
@@ -221,22 +241,26 @@ def _build_parts(
         responses=Responses(planner, keeper, sessions, following, jobs, tally),
         exchanges=exchanges,
         counting=counting,
+        compactions=Compactions(planner, exchanges, keyring),
         messages=Messages(models, planner, exchanges, counting),
         chat=Chat(planner, exchanges),
         completions=Completions(planner, exchanges),
         doing=doing,
         tokens=Tokens(doing, planner, config.queue),
+        tool_outputs=outputs,
+        toolkit=toolkit,
     )
 
 
 def _api(config: Config, parts: Parts) -> list[Route]:
     keeps, delivery = not config.disable_store, Delivery(config.ping_interval)
-    stored = Stored(parts.store, parts.deleted, Showing(parts.keyring), keeps)
+    stored = Stored(parts.store, parts.live, parts.deleted, Showing(parts.keyring), keeps)
     conversations = Conversations(parts.store, parts.past, config.limits, parts.keyring, keeps)
     shown = next((model.id for model in parts.models.models()), "MODEL")
     return [
         ResponsesEndpoint(parts.responses, config.limits, delivery).route(shown),
         InputTokensEndpoint(parts.counting, config.limits).route(shown),
+        CompactEndpoint(parts.compactions, config.limits).route(shown),
         chat_route(parts.chat, config.limits, config.ping_interval, shown),
         completions_route(parts.completions, config.limits, config.ping_interval, shown),
         *MessagesEndpoint(parts.messages, config.limits, config.ping_interval).routes(shown),
@@ -244,9 +268,14 @@ def _api(config: Config, parts: Parts) -> list[Route]:
         *TokensEndpoint(parts.tokens, config.limits).routes(shown),
         *RelaysEndpoint(Relays(parts.doing), config.limits).routes(shown),
         *StoredEndpoint(stored, parts.following, parts.jobs, delivery).routes(),
+        ToolOutputsEndpoint(parts.tool_outputs, stored, config.limits, config.max_tool_output_bytes).route(),
         *ConversationsEndpoint(conversations, config.limits).routes(),
-        CapabilitiesEndpoint(parts.models).route(),
+        CapabilitiesEndpoint(parts.models, parts.toolkit).route(),
     ]
+
+
+def _tool_outputs(config: Config) -> ToolOutputSettings:
+    return ToolOutputSettings(timeout=config.tool_output_timeout, always=config.wait_for_tool_outputs)
 
 
 def _terms(config: Config) -> Terms:
@@ -255,6 +284,7 @@ def _terms(config: Config) -> Terms:
         deadlines=Deadlines(first=config.first_token_timeout, idle=config.idle_timeout, total=config.run_timeout),
         stores=not config.disable_store,
         insists=config.insist,
+        bounds=LoopBounds(turns=config.max_turns, at_once=config.tools_at_once),
     )
 
 

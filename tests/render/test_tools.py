@@ -110,7 +110,6 @@ HOSTED: list[Json] = [
     {"type": "web_search"},
     {"type": "web_search_preview"},
     {"type": "file_search", "vector_store_ids": ["vs_1"]},
-    {"type": "mcp", "server_label": "s", "server_url": "https://x.example"},
     {"type": "tool_search", "execution": "client"},
     {"type": "code_interpreter", "container": {"type": "auto"}},
     {"type": "image_generation"},
@@ -192,7 +191,7 @@ def forced(name: str) -> Json:
             {
                 "type": "allowed_tools",
                 "mode": "required",
-                "tools": [{"type": "namespace", "name": "db"}, {"type": "mcp"}],
+                "tools": [{"type": "namespace", "name": "db"}, {"type": "image_generation"}],
             },
             "required",
             ["db__sql", "db__get"],
@@ -211,7 +210,7 @@ def test_a_choice_narrows_what_is_offered_and_says_what_must_be_called(
         ("required", [], InvalidValue, "tool_choice"),
         ("required", [{"type": "web_search"}], UnsupportedParameter, "tool_choice"),
         ({"type": "web_search"}, [{"type": "web_search"}], UnsupportedParameter, "tool_choice"),
-        ({"type": "mcp", "server_label": "s"}, [WEATHER], UnsupportedParameter, "tool_choice"),
+        ({"type": "mcp", "server_label": "s"}, [WEATHER], InvalidValue, "tool_choice"),
         ({"type": "shell"}, [WEATHER], UnsupportedParameter, "tool_choice"),
         ({"type": "function", "name": "sql"}, [SQL], InvalidValue, "tool_choice"),
         (
@@ -220,7 +219,18 @@ def test_a_choice_narrows_what_is_offered_and_says_what_must_be_called(
             InvalidValue,
             "tool_choice.tools[0]",
         ),
-        ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "mcp"}]}, [SQL], InvalidValue, "tool_choice"),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "mcp", "server_label": "s"}]},
+            [SQL],
+            InvalidValue,
+            "tool_choice.tools[0]",
+        ),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "shell"}]},
+            [SQL],
+            InvalidValue,
+            "tool_choice",
+        ),
     ],
 )
 @pytest.mark.shows("E.26")

@@ -1,7 +1,7 @@
 """Servers without a transport: everything that keeps, runs and follows responses, several of them on one store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from time import time
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from antiphon.observe import Metrics
 from antiphon.protocol.codec import decode_create
 from antiphon.protocol.events import Created, Event
 from antiphon.protocol.response import Response
+from antiphon.service.approvals import Approvals
 from antiphon.service.following import Following
 from antiphon.service.jobs import Jobs, JobSettings
 from antiphon.service.keeping import Keeper, Keeping
@@ -27,6 +28,8 @@ from antiphon.service.responses import Accepted, Responses
 from antiphon.service.sessions import Sessions, SessionSettings
 from antiphon.service.source import Source
 from antiphon.service.tally import Tally
+from antiphon.service.tool_outputs import ToolOutputs, ToolOutputSettings
+from antiphon.service.toolkit import Toolkit
 from antiphon.stores.base import Key, Store
 from antiphon.stores.live.base import Hear, LiveLog
 from antiphon.stores.live.local import LocalLive
@@ -37,6 +40,7 @@ from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.store import SqlStore
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.transport.sse import frames
+from tests.service.shelf import Shelf
 
 T = TypeVar("T")
 TENANT = "default"
@@ -78,6 +82,7 @@ class Shaky(SqlStore):
         self.done = 0
         self.fails_at: int | None = None
         self.started = asyncio.Event()  # something is in progress
+        self.expects = asyncio.Event()  # somebody waits for what a client's tools give
         self.refused = asyncio.Event()  # something was not answered
 
     def __getattribute__(self, name: str) -> Any:
@@ -88,6 +93,10 @@ class Shaky(SqlStore):
     async def start(self, tenant: str, response_id: str, fence: int) -> None:
         await super().start(tenant, response_id, fence)
         self.started.set()
+
+    async def expect_outputs(self, tenant: str, response_id: str, fence: int, call_ids: Collection[str]) -> None:
+        await super().expect_outputs(tenant, response_id, fence, call_ids)
+        self.expects.set()
 
     async def _do(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
         self.done += 1
@@ -136,10 +145,14 @@ class House:
         past = Past(store)
         keeping = Keeping(lease=lease, background_room=options.room, background_timeout=options.timeout)
         self.keeper = Keeper(store, live, keeping, past.remember)
-        self.planner = Planner(self.models, past, Terms())
         tally = Tally(Metrics("test"))
         settings = SessionSettings(most=options.most, keep_streams=options.keep_streams, lease=lease)
         self.sessions = Sessions(store, live, settings, tally.ended)
+        self.shelf = Shelf()
+        outputs = ToolOutputs(store, live, self.sessions.words, ToolOutputSettings())
+        toolkit = Toolkit(None, [self.shelf], Approvals(store, 1000.0), outputs)
+        self.planner = Planner(self.models, past, Terms(), toolkit=toolkit)
+        self.outputs = outputs
         self.following = Following(store, live, self.sessions)
         jobs = JobSettings(slots=options.slots, attempts=options.attempts, lease=lease)
         self.jobs = Jobs(self.keeper, self.planner, self.sessions, self.following, jobs, clock)

@@ -18,6 +18,11 @@ pytestmark = pytest.mark.anyio
 
 Fate = Literal["engine", "echoed", "named", "refused", "stored"]
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+LONG = [
+    {"role": "user", "content": "a"},
+    {"role": "assistant", "content": "so it is " * 900},
+    {"role": "user", "content": "b"},
+]
 MCP = {"type": "mcp", "server_label": "m", "server_url": "https://m.example"}
 
 # What each field does when it is sent: the engine is told, it is echoed, named as ignored, or refused. What needs a
@@ -49,7 +54,7 @@ FATES: dict[str, tuple[Any, Fate]] = {
     "prompt_cache_key": ("key", "engine"),
     "prompt_cache_retention": ("24h", "named"),
     "prompt_cache_options": ({"mode": "implicit"}, "named"),
-    "context_management": ([{"type": "compaction"}], "refused"),
+    "context_management": ([{"type": "compaction", "compact_threshold": 1000}], "engine"),
     "moderation": ({"model": "m"}, "named"),
     "image": ({"context_compression": "enabled"}, "named"),
     "access_programs": ({"cyber": "standard"}, "named"),
@@ -87,6 +92,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "tool_choice": {"tools": [TOOL]},
     "parallel_tool_calls": {"tools": [TOOL]},
     "ignore_eos": {"max_output_tokens": 9},
+    "context_management": {"input": LONG},
 }
 ECHOED = set(Response.__struct_fields__) - {"service_tier"}  # that is the tier which ran
 REFUSED = {name: value for name, (value, fate) in FATES.items() if fate == "refused"}
@@ -153,6 +159,27 @@ async def test_a_background_response_that_is_not_to_be_stored_is_refused(engine:
         with pytest.raises(UnsupportedParameter, match="store") as refused:
             await accepted(made.responses, background=True, store=False)
     assert (refused.value.status, refused.value.param) == (400, "background")
+
+
+@pytest.mark.shows("A2.8")
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({}, "stream: true"),
+        ({"store": False}, "stream: true"),
+        ({"stream": True, "store": False}, "must not be false"),
+    ],
+)
+async def test_waiting_for_tool_outputs_is_refused_where_it_cannot_be(
+    engine: FakeEngine, body: dict[str, Any], reason: str
+) -> None:
+    async with serving(engine) as made:
+        with pytest.raises(UnsupportedParameter, match=reason) as refused:
+            await accepted(made.responses, wait_for_tool_outputs=True, **body)
+        assert (refused.value.status, refused.value.param) == (400, "wait_for_tool_outputs")
+        assert (await answered(made.responses, wait_for_tool_outputs=False)).status == "completed"
+    with pytest.raises(UnsupportedParameter, match="--disable-store"):
+        await accepted(service(engine), wait_for_tool_outputs=True, stream=True)
 
 
 async def test_a_reference_to_an_item_is_refused_by_its_place_where_nothing_is_kept(engine: FakeEngine) -> None:

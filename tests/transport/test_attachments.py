@@ -249,10 +249,11 @@ URLS = {
     "input_image.image_url": "egress",
     "computer_screenshot.image_url": "egress",
     "input_file.file_url": "egress",
-    "mcp.server_url": "refused",  # the tool is
+    "mcp.server_url": "egress",
     "ImageMask.image_url": "not used",  # of image_generation, which is not run here
     "image.url": "text",  # of what a code interpreter made
     "Source.url": "text",
+    "WebSearchResult.url": "text",
     "open_page.url": "text",
     "find_in_page.url": "text",
     "url_citation.url": "text",

@@ -57,7 +57,17 @@ async def test_how_raw_output_is_read_is_shown(settings: dict[str, Any], expecte
 
 async def test_an_engine_that_was_never_there_has_nothing_to_show() -> None:
     async with server("vllm://127.0.0.1:9") as app:
-        assert (await call(app, "GET", "/v1/capabilities")).json() == {"object": "list", "data": []}
+        shown = (await call(app, "GET", "/v1/capabilities")).json()
+        assert (shown["data"], "failing" in shown) == ([], False)
+
+
+@pytest.mark.shows("E.26")
+async def test_the_tools_that_the_server_runs_are_shown_and_how_the_others_are_set_up() -> None:
+    async with server("fake", mcp_server=("notes=http://127.0.0.1:9/mcp",)) as app:
+        tools = {tool["type"]: tool for tool in (await call(app, "GET", "/v1/capabilities")).json()["tools"]}
+        assert tools["mcp"] == {"type": "mcp", "ready": True, "servers": ["notes"]}
+        assert tools["web_search"]["ready"] is False
+        assert "--web-search" in tools["web_search"]["missing"]
 
 
 class Broken(Part):

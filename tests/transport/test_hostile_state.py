@@ -32,6 +32,7 @@ PLACES = [
     ("GET", "responses/{}"),
     ("DELETE", "responses/{}"),
     ("POST", "responses/{}/cancel"),
+    ("POST", "responses/{}/tool_outputs"),
     ("GET", "responses/{}/input_items"),
     ("POST", "conversations"),
     ("GET", "conversations/{}"),

@@ -3,15 +3,38 @@
 A call of something that was not declared is dropped whole: it leaves no item, since a client could
 neither run nor recognise it; `dropped` holds its name. So does every call after the first where
 parallel calls are not allowed. All other deltas pass as they are.
+
+What the server is to run is gathered (`wishes`) from what is left when an answer was judged. Of that only the arguments
+of MCP calls are told piece by piece, and not of those that a client has to allow first.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta
 from antiphon.parsers.partial_json import StringProperty
 from antiphon.render.tools import Offer
 
 _CALLS = frozenset({CallStarted, CallDelta, CallDone})
+_KINDS: dict[str, Literal["function", "custom", "mcp"]] = {"function": "function", "custom": "custom", "mcp": "mcp"}
+
+
+class Wish:
+    """A call of something that the server runs, as far as it is said."""
+
+    def __init__(self, key: int, offer: Offer) -> None:
+        self.key = key
+        self.offer = offer
+        self.told = offer.kind == "mcp" and not offer.approval  # piece by piece
+        self.whole = False
+        self._pieces: list[str] = []
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self._pieces)
+
+    def take(self, text: str) -> None:
+        self._pieces.append(text)
 
 
 class Declared:
@@ -21,11 +44,26 @@ class Declared:
         self._offers = offers
         self._parallel = parallel
         self._inputs: dict[int, StringProperty | None] = {}  # the calls that pass; custom input is unwrapped
+        self._called: dict[int, Offer] = {}  # what the server runs
+        self._wishes: dict[int, Wish] = {}
+        self.first = 0  # of the keys that are given out: those of earlier turns are taken
+        self.clients = 0  # calls that are the client's to run
         self.dropped: list[str] = []
 
     def again(self) -> "Declared":
         """For another call of the same request."""
-        return Declared(self._offers, parallel=self._parallel)
+        again = Declared(self._offers, parallel=self._parallel)
+        again.first = self.first
+        return again
+
+    @property
+    def wishes(self) -> list[Wish]:
+        """What the server is to run, as it was called. What was not said to its end is not to be run."""
+        return [wish for wish in self._wishes.values() if wish.whole]
+
+    @property
+    def next_key(self) -> int:
+        return max(list(self._inputs), default=self.first - 1) + 1
 
     def name(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
         """On the token path: where nothing is called the same list comes back."""
@@ -35,51 +73,77 @@ class Declared:
                 return self._named(given)
         return given
 
+    def gather(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
+        """What of these is told, once it is judged."""
+        if not self._called:
+            return deltas
+        return [delta for delta in deltas if self._is_told(delta)]
+
+    def _is_told(self, delta: Delta) -> bool:
+        if type(delta) not in _CALLS or delta.key not in self._called:  # type: ignore[union-attr]  # a call's
+            return True
+        wish = self._wish(delta.key)  # type: ignore[union-attr]  # as above
+        if type(delta) is CallDelta:
+            wish.take(delta.text)
+        wish.whole = wish.whole or type(delta) is CallDone
+        return wish.told
+
+    def _wish(self, key: int) -> Wish:
+        if key not in self._wishes:
+            self._wishes[key] = Wish(key, self._called[key])
+        return self._wishes[key]
+
     def _named(self, deltas: Iterable[Delta]) -> list[Delta]:
         out: list[Delta] = []
         for delta in deltas:
             match delta:
                 case CallStarted():
-                    self._start(delta, out)
+                    self._start(self.first + delta.key, delta.name, out)
                 case CallDelta():
-                    self._go_on(delta, out)
+                    self._go_on(self.first + delta.key, delta.text, out)
                 case CallDone():
-                    self._end(delta, out)
+                    self._end(self.first + delta.key, out)
                 case _:
                     out.append(delta)
         return out
 
-    def _start(self, delta: CallStarted, out: list[Delta]) -> None:
-        offer = self._offers.get(delta.name) or self._meant(delta.name)
+    def _start(self, key: int, name: str, out: list[Delta]) -> None:
+        offer = self._offers.get(name) or self._meant(name)
         if offer is None or (self._inputs and not self._parallel):
-            self.dropped.append(delta.name)
+            self.dropped.append(name)
             return
-        self._inputs[delta.key] = StringProperty("input") if offer.kind == "custom" else None
-        out.append(CallStarted(delta.key, offer.name, offer.kind, offer.namespace))
+        self._inputs[key] = StringProperty("input") if offer.kind == "custom" else None
+        if offer.kind in ("function", "custom"):
+            self.clients += 1
+        else:
+            self._called[key] = offer
+        out.append(CallStarted(key, offer.name, _KINDS.get(offer.kind, "function"), offer.namespace))
 
     def _meant(self, name: str) -> Offer | None:
         """Models say `exec`, `functions.exec` or `functions/exec` for what is offered as `functions__exec`."""
         meant = [offer for offer in self._offers.values() if name in _spellings(offer)]
         return meant[0] if len(meant) == 1 else None
 
-    def _go_on(self, delta: CallDelta, out: list[Delta]) -> None:
-        if delta.key not in self._inputs:
+    def _go_on(self, key: int, text: str, out: list[Delta]) -> None:
+        if key not in self._inputs:
             return
-        unwrap = self._inputs[delta.key]
+        unwrap = self._inputs[key]
         if unwrap is None:
-            out.append(delta)
-        elif text := unwrap.feed(delta.text):
-            out.append(CallDelta(delta.key, text))
+            out.append(CallDelta(key, text))
+        elif plain := unwrap.feed(text):
+            out.append(CallDelta(key, plain))
 
-    def _end(self, delta: CallDone, out: list[Delta]) -> None:
-        if delta.key not in self._inputs:
+    def _end(self, key: int, out: list[Delta]) -> None:
+        if key not in self._inputs:
             return
-        unwrap = self._inputs[delta.key]
+        unwrap = self._inputs[key]
         if unwrap is not None and (text := unwrap.finish()):
-            out.append(CallDelta(delta.key, text))
-        out.append(delta)
+            out.append(CallDelta(key, text))
+        out.append(CallDone(key))
 
 
 def _spellings(offer: Offer) -> tuple[str, ...]:
     space = offer.namespace or "functions"
+    if offer.recipient:
+        return offer.name, offer.recipient
     return offer.name, f"{space}.{offer.name}", f"{space}/{offer.name}", f"{space}:{offer.name}"

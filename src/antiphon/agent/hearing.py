@@ -11,7 +11,9 @@ A Run and an Exchange share this and nothing else awaits an engine's chunks. Wha
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from time import time
 from types import TracebackType
 from typing import TypeVar
@@ -47,8 +49,24 @@ class Hearing:
         self._patience.end(error)
 
     def turn_to(self, plan: Plan) -> None:
-        """Another try at the same: what is left of the time for all of it is left for this."""
-        self._plan, self._source = plan, None
+        """Another call of the model: what is left of the time for all of it is left for this. The place that the last
+        one had is free again, unless it has the same."""
+        if plan.ticket is not self._plan.ticket:
+            self.leave()
+        self._plan, self._source, self._answered = plan, None, False
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Somebody else than the engine is waited for: only the time for all of it counts. Within `with hearing`."""
+        patience = self._patience
+        if patience.over is not None:
+            raise patience.over
+        patience.allow(math.inf)
+        patience.waits = 1
+        try:
+            yield
+        finally:
+            patience.waits = 0
 
     def __enter__(self) -> None:
         self._patience.start()

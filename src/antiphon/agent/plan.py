@@ -11,6 +11,7 @@ from antiphon.core.prompt import Work
 from antiphon.core.sealed import Seal
 from antiphon.engines.base import Engine
 from antiphon.parsers.base import Parser
+from antiphon.tools.base import Rewriter
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -24,6 +25,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     seal: Seal | None = None  # reasoning goes out sealed too
     insists: Insistence | None = None  # on what; None: whatever the model says is told
     ticket: Ticket | None = None
+    rewriter: Rewriter | None = None  # of what is said; None: it is told as it is
     deadlines: Deadlines = Deadlines()
 
     def thoughts(self) -> Thoughts | None:

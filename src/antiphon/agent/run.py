@@ -8,10 +8,16 @@ response is kept, its end is told only when that is done.
 from collections.abc import Awaitable, Callable, Sequence
 from time import time
 
+from msgspec import Struct
+
+from antiphon.agent.course import Course
 from antiphon.agent.hearing import Hearing, tried
-from antiphon.agent.insist import Insisting, Outcome, insisting
+from antiphon.agent.insist import Insisting, Outcome
+from antiphon.agent.loop import Bounds, Loop
 from antiphon.agent.plan import Plan
+from antiphon.agent.remains import Remains
 from antiphon.agent.rules import Reason
+from antiphon.agent.sieve import Sieve
 from antiphon.agent.turn import Turn
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.fold import Ending
@@ -31,20 +37,36 @@ _ENDINGS: dict[Finish, Ending] = {
 }
 
 
+class Beyond(Struct, frozen=True, kw_only=True):
+    """What a run may do beyond one turn."""
+
+    course: Course
+    bounds: Bounds = Bounds()
+    remains: Remains | None = None  # of another server, which had begun it; None: nobody had
+
+
 class Run:
     """`keep` writes how it ended; what it raises is how the run ends instead."""
 
     def __init__(
-        self, plan: Plan, emitter: Emitter, on_end: Callable[["Run"], None], keep: "Keep | None" = None
+        self,
+        plan: Plan,
+        emitter: Emitter,
+        on_end: Callable[["Run"], None],
+        keep: "Keep | None" = None,
+        beyond: Beyond | None = None,
     ) -> None:
         self._plan = plan
         self._emitter = emitter
         self._on_end = on_end
         self._keep = keep
+        self._beyond = beyond
         self._ending = _ENDINGS["stop"]
         self._turns: list[Counts] = []
         self._hearing = Hearing(plan)
-        self._insisting = insisting(plan)
+        self.insisted: list[tuple[Reason, Outcome]] = []  # what was wrong with what the model said, and what came of it
+        self.ran: Sequence[tuple[str, str]] = ()  # the kinds of what the server ran, and what came of it
+        self.written: Callable[[], Awaitable[None]] | None = None  # until all that was told is durable
         self.error: AntiphonError | None = None
         self.started_at = time()
         self.ended_at: float | None = None
@@ -66,11 +88,6 @@ class Run:
     @property
     def first_at(self) -> float | None:
         return self._hearing.first_at
-
-    @property
-    def insisted(self) -> Sequence[tuple[Reason, Outcome]]:
-        """What was wrong with what the model said, and what came of it."""
-        return () if self._insisting is None else self._insisting.outcomes
 
     async def drive(self, tell: Tell) -> None:
         """Tell every event, in lists: what came together is told together."""
@@ -107,23 +124,67 @@ class Run:
         self._hearing.interrupt(error)
 
     async def _turn(self, tell: Tell) -> None:
+        if self._beyond is not None:
+            await self._looped(self._beyond, tell)
+            return
         if (telling := tell(self._emitter.created())) is not None:
             await telling
-        plan: Plan | None = self._plan
-        while plan is not None:
-            plan = await self._try(plan, tell)
+        await self._taken(self._plan, tell, begins=True)
 
-    async def _try(self, plan: Plan, tell: Tell) -> Plan | None:
-        """One call of the model; the plan of another, if one is needed."""
-        hearing, insisting = self._hearing, self._insisting
-        sieve = None if insisting is None else insisting.sieve
-        turn = Turn(plan.parser, plan.declared, self._emitter, plan.thoughts(), sieve)
+    async def _looped(self, beyond: Beyond, tell: Tell) -> None:
+        loop = Loop(beyond.course, beyond.bounds, self._emitter, self._turns)
+        self.ran = loop.ran
+        loop.tell_to(tell, self.written)
+        try:
+            plan = await self._begun(loop, beyond.remains, tell)
+            while plan is not None:
+                self._hearing.turn_to(plan)
+                plan = await self._taken(plan, tell)
+                if self._ending.status != "completed":  # a call that was cut is never run
+                    return
+                self._hearing.leave()
+                plan = await self._aside(loop.after(plan))
+            if loop.out_of_tokens:
+                self._ending = _ENDINGS["length"]
+        finally:
+            await loop.close()
+
+    async def _begun(self, loop: Loop, remains: Remains | None, tell: Tell) -> Plan | None:
+        if remains is not None:
+            return await self._aside(loop.resume(remains))
+        for events in (self._emitter.created(), self._emitter.in_progress()):
+            if (telling := tell(events)) is not None:
+                await telling
+        if loop.prelude:
+            self._hearing.leave()  # others may have the place meanwhile
+        return await self._aside(loop.begin(self._plan))
+
+    async def _aside(self, work: Awaitable[Plan | None]) -> Plan | None:
+        """What is done between the turns takes of the run's own time."""
+        with self._hearing, self._hearing.aside():
+            return await work
+
+    async def _taken(self, plan: Plan, tell: Tell, begins: bool = False) -> Plan:
+        """One turn: a call of the model, and others while it did not do as it must. Gives the plan of the last."""
+        insisting = None if plan.insists is None else Insisting(plan.insists)
+        while True:
+            turn = await self._called(plan, tell, None if insisting is None else insisting.sieve, begins)
+            if insisting is None:
+                return plan
+            again = await self._judged(insisting, turn, plan, tell)
+            if again is None:
+                return plan
+            self._hearing.turn_to(again)
+            plan, begins = again, False
+
+    async def _called(self, plan: Plan, tell: Tell, sieve: Sieve | None, begins: bool) -> Turn:
+        hearing = self._hearing
+        turn = Turn(plan.parser, plan.declared, self._emitter, plan.thoughts(), sieve, plan.rewriter)
         try:
             with hearing:
-                if plan is self._plan:
-                    await hearing.ready()
-                    if (telling := tell(self._emitter.in_progress())) is not None:
-                        await telling
+                await hearing.ready()
+                if begins and (telling := tell(self._emitter.in_progress())) is not None:
+                    await telling
                 await hearing.listen(turn.feed, tell)
             if (rest := turn.end()) and (telling := tell(rest)) is not None:
                 await telling
@@ -132,15 +193,17 @@ class Run:
         if turn.finish not in _ENDINGS:  # none at all, or a word that nobody knows
             raise EngineFailed("The engine stopped in the middle of its answer.")
         self._ending = _ENDINGS[turn.finish]
-        return None if insisting is None else await self._judged(insisting, turn, plan, tell)
+        return turn
 
     async def _judged(self, insisting: Insisting, turn: Turn, plan: Plan, tell: Tell) -> Plan | None:
-        await insisting.judge(turn.cut)
-        if (rest := turn.release()) and (telling := tell(rest)) is not None:
-            await telling
-        if (again := await insisting.next(plan)) is not None:
-            self._hearing.turn_to(again)
-        return again
+        known = len(insisting.outcomes)
+        try:
+            await insisting.judge(turn.cut)
+            if (rest := turn.release()) and (telling := tell(rest)) is not None:
+                await telling
+            return await insisting.next(plan)
+        finally:
+            self.insisted += insisting.outcomes[known:]
 
     def _end(self, ending: Ending) -> list[Event]:
         self.ended_at = time()

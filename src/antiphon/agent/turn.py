@@ -15,6 +15,7 @@ from antiphon.core.prompt import Chunk, Counts, Finish
 from antiphon.core.usage import counted
 from antiphon.parsers.base import Enough, Parser
 from antiphon.protocol.events import Event
+from antiphon.tools.base import Rewriter
 
 
 class Turn:
@@ -25,14 +26,17 @@ class Turn:
         emitter: Emitter,
         thoughts: Thoughts | None = None,
         sieve: Sieve | None = None,
+        rewriter: Rewriter | None = None,
     ) -> None:
-        """`thoughts`: None if they go out as they are; `sieve`: None if all that is said is told."""
+        """`thoughts`: None if they go out as they are; `sieve`: None if all that is said is told; `rewriter`: None if
+        it is told as it is said."""
         self._parser = parser
         self._parse = parser.feed
         self._declared = declared
         self._emitter = emitter
         self._thoughts = thoughts
         self._sieve = sieve
+        self._rewriter = rewriter
         self.finish: Finish | None = None
         self.counts = Counts()
 
@@ -52,7 +56,7 @@ class Turn:
         for delta in deltas:
             if type(delta) is not Text:
                 return self._emit(deltas)
-        if self._thoughts is not None and self._thoughts.open:
+        if self._rewriter is not None or (self._thoughts is not None and self._thoughts.open):
             return self._emit(deltas)
         if self._sieve is not None and not self._sieve.passes(deltas):  # type: ignore[arg-type]  # all are Text
             return self._emit(deltas)
@@ -65,15 +69,13 @@ class Turn:
         self.counts = counted(self.counts, self._parser.reasoning_tokens)
         with suppress(Enough):
             rest += self._ready([delta for delta in held if not (self.cut and isinstance(delta, CallDone))])
-        if self._thoughts is not None and self._sieve is None:
-            rest += self._thoughts.finish()
+        if self._sieve is None:
+            rest += self._last()
         return self._emitter.feed(rest) if rest else []
 
     def release(self) -> list[Event]:
         """What the sieve had held back, once it is judged."""
-        rest: list[Delta] = [] if self._sieve is None else self._sieve.release()
-        if self._thoughts is not None:
-            rest = self._thoughts.feed(rest) + self._thoughts.finish()
+        rest = [*self._passed([] if self._sieve is None else self._sieve.release()), *self._last()]
         return self._emitter.feed(rest) if rest else []
 
     @property
@@ -91,6 +93,15 @@ class Turn:
 
     def _ready(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
         named = self._declared.name(deltas)
-        if self._sieve is not None:
-            named = self._sieve.feed(named)
-        return named if self._thoughts is None else self._thoughts.feed(named)
+        return self._passed(named if self._sieve is None else self._sieve.feed(named))
+
+    def _passed(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
+        deltas = self._declared.gather(deltas)
+        if self._rewriter is not None:
+            deltas = self._rewriter.feed([*deltas])
+        return deltas if self._thoughts is None else self._thoughts.feed(deltas)
+
+    def _last(self) -> list[Delta]:
+        """What was held back on the way out."""
+        rest: list[Delta] = [] if self._rewriter is None else self._rewriter.finish()
+        return rest if self._thoughts is None else self._thoughts.feed(rest) + self._thoughts.finish()

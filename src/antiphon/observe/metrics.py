@@ -79,6 +79,11 @@ class Metrics:
             "Answers that were not what was asked for, by what was wrong and what came of it.",
             ("reason", "outcome"),
         )
+        self._tool_calls = registry.counter(
+            "antiphon_tool_calls_total",
+            "Calls of tools that the server runs, by what came of them.",
+            ("tool", "outcome"),
+        )
         build: list[Reading] = [((version, platform.python_version()), 1.0)]
         registry.gauge("antiphon_build_info", "What runs.", ("version", "python"), read=lambda: build)
         add_process(registry)
@@ -106,6 +111,10 @@ class Metrics:
     def insisted(self, reason: str, outcome: str) -> None:
         """A model did not do what was asked of it: it was mended, asked again, or given up."""
         self._insisted[reason, outcome].value += 1.0
+
+    def tool_called(self, kind: str, outcome: str) -> None:
+        """The server ran something for a model, or did not."""
+        self._tool_calls[kind, outcome].value += 1.0
 
     def watch_queue(self, running: Callable[[], int], waiting: Callable[[], int]) -> None:
         """Where to read how many responses are being generated, and how many wait for it."""

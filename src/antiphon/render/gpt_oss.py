@@ -13,6 +13,7 @@ from datetime import date
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.gpt_oss import FUNCTIONS
 from antiphon.core.prompt import ChatPrompt, Constraint, Json, JsonObject, JsonSchema
@@ -50,6 +51,21 @@ class Demand(Struct, frozen=True, kw_only=True):
     opening: str = ""
     constraint: Constraint | None = None
     held: Held = frozenset()  # to what it is held by that; the rest has to be looked at afterwards
+
+
+def builtins_of(chat: ChatPrompt) -> tuple[str, ...]:
+    """What it was trained to call by other names than functions have. Where it must call something, it is told of
+    functions alone: their arguments can be held to a schema."""
+    if chat.tool_choice != "auto":
+        return ()
+    offered = [chat.recipients.get(tool["function"]["name"], "") for tool in chat.tools]
+    return tuple(sorted({recipient.partition(".")[0] for recipient in offered if recipient}))
+
+
+def without_builtins(chat: ChatPrompt) -> ChatPrompt:
+    if not builtins_of(chat):
+        return chat
+    return replace(chat, tools=tuple([tool for tool in chat.tools if tool["function"]["name"] not in chat.recipients]))
 
 
 def set_scene(request: CreateResponse, today: date, demand: Demand, builtins: tuple[str, ...] = ()) -> Scene:

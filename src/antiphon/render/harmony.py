@@ -10,7 +10,7 @@ tool's name or description, ever becomes a control token.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import takewhile
 from typing import Final
@@ -34,7 +34,8 @@ LONGEST_REMEMBERED: Final = 128 * 1024  # characters of one
 
 def render_harmony(chat: ChatPrompt, scene: Scene) -> TokenPrompt:
     told = [*takewhile(_instructs, chat.messages)]
-    writer = _Writer(_head(_system(scene, bool(chat.tools)), _developer(told, chat.tools, scene.form)))
+    own = {name: to for name, to in chat.recipients.items() if to.partition(".")[0] in scene.builtins}
+    writer = _Writer(_head(_system(scene, bool(chat.tools)), _developer(told, chat.tools, scene.form)), own)
     writer.talk(chat.messages[len(told) :], scene.all_turns)
     writer.begin(scene)
     return TokenPrompt(tuple(writer.tokens))
@@ -99,8 +100,10 @@ def _format(form: Form) -> str:
 
 
 class _Writer:
-    def __init__(self, head: Sequence[int]) -> None:
+    def __init__(self, head: Sequence[int], own: Mapping[str, str] | None = None) -> None:
+        """`own`: how it calls functions that it was trained with."""
         self.tokens = [*head]
+        self._own = own or {}
         self._known = vocabulary()
 
     def talk(self, messages: Sequence[Json], all_turns: bool) -> None:
@@ -141,11 +144,15 @@ class _Writer:
         if message["content"]:
             self.say("assistant", _text(message["content"]), "final" if _answers(message) else "commentary")
         for call in message.get("tool_calls", ()):
-            name = f"{FUNCTIONS}.{call['function']['name']}"
-            self._start("assistant", "commentary", name, typed=True)
+            name, channel = self._recipient(call["function"]["name"])
+            self._start("assistant", channel, name, typed=channel == "commentary")
             self._content(call["function"]["arguments"], CALL)
             if call["id"] in outputs:
-                self.say(name, _text(outputs[call["id"]]["content"]), "commentary", to="assistant")
+                self.say(name, _text(outputs[call["id"]]["content"]), channel, to="assistant")
+
+    def _recipient(self, name: str) -> tuple[str, Channel]:
+        """It calls what it was trained with while it thinks."""
+        return (self._own[name], "analysis") if name in self._own else (f"{FUNCTIONS}.{name}", "commentary")
 
     def _start(self, role: str, channel: Channel | None, to: str, typed: bool = False) -> None:
         self._header(role, channel, to)

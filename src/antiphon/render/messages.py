@@ -31,16 +31,19 @@ from antiphon.protocol.items import (
     McpCall,
     McpListTools,
     Message,
+    MessagePart,
     OutputText,
     Reasoning,
     WebSearchCall,
 )
 from antiphon.protocol.request import CreateResponse
+from antiphon.render.asked import Asked
 from antiphon.render.attached import Attached
 from antiphon.render.choice import choose
 from antiphon.render.content import Beholder, Honours
-from antiphon.render.past import called, ran, returned
-from antiphon.render.tools import Offered, offer_tools
+from antiphon.render.given import Shown, without_data
+from antiphon.render.past import Called, ServerCall, called, ran, returned
+from antiphon.render.tools import Hosting, Offered, nothing_hosted, offer_tools
 from antiphon.render.transcript import Content, Transcript
 from antiphon.render.variables import template_variables
 
@@ -53,11 +56,17 @@ class Rendered(Struct, frozen=True):
     offered: Offered  # what may be called; its `ignored` names the kinds of tools that are not offered
 
 
-def render_chat(history: History, request: CreateResponse, honours: Honours, attached: Attached) -> Rendered:
+def render_chat(
+    history: History,
+    request: CreateResponse,
+    honours: Honours,
+    attached: Attached,
+    hosting: Hosting = nothing_hosted,
+) -> Rendered:
     """`honours` are the names in the engine's capabilities; here count tools, reasoning.effort, input_image,
     input_audio, developer (the role) and phase (of what an assistant said). What `attached` lacks is noted there,
     and the prompt is not whole."""
-    declared = offer_tools(request, history)
+    declared = offer_tools(request, history, hosting)
     chosen = choose(request, declared)
     messages = _plain(history, request.instructions, honours)
     if messages is None:
@@ -70,6 +79,7 @@ def render_chat(history: History, request: CreateResponse, honours: Honours, att
         tool_choice=chosen.choice,
         parallel_tool_calls=request.parallel_tool_calls,
         template_kwargs=template_variables(request),
+        recipients=chosen.offered.recipients(),
     )
     return Rendered(prompt, chosen.offered)
 
@@ -119,7 +129,8 @@ class _Walk:
         self._content = beholder.content
         self._transcript = Transcript(knows_tools="tools" in honours)
         self._outputs = _outputs(history)
-        self._approved = {item.approval_request_id for item in history.items if isinstance(item, McpCall)}
+        self._asked = Asked(history.items)
+        self._shown = Shown(history.said, sees="input_image" in honours)
         self._thinks_from = len(history.items)
         if "reasoning.effort" in honours:
             self._thinks_from = 0 if all_turns else _current_turn(history)
@@ -139,14 +150,11 @@ class _Walk:
             case Reasoning():
                 self._reasoning(index, item)
             case McpCall() | WebSearchCall() | FileSearchCall() | CodeInterpreterCall() | ImageGenerationCall():
-                call, output = ran(item, _nameless(index) if item.id is UNSET else item.id)
-                self._transcript.call(call, output, self._take_thought())
-                self._transcript.end_calls()
+                self._ran(index, item)
             case McpApprovalRequest():
-                asked = f"[asks whether it may call {item.server_label}__{item.name} with {item.arguments}]"
-                self._transcript.answer(asked, self._take_thought())
+                self._request(index, item)
             case McpApprovalResponse():
-                self._approval(index, item)
+                self._transcript.end_calls()  # it was told with its call
             case AdditionalTools() | McpListTools():
                 pass  # render/tools.py takes these
             case ItemReference() | Compaction() | CompactionTrigger() | ConfigurationUpdate():
@@ -184,6 +192,18 @@ class _Walk:
         self._thoughts.clear()
         return thought
 
+    def _ran(self, index: int, item: ServerCall) -> None:
+        """What was told of it when it ran is told again while it is remembered."""
+        name = _nameless(index) if item.id is UNSET else item.id
+        call, output = ran(item, self._offered, name)
+        said = self._history.said.get(name) or without_data(output)
+        told: Content = said if isinstance(said, str) else self._parts(index, self._shown.parts(said))
+        self._transcript.call(call, told, self._take_thought())
+        self._transcript.end_calls()
+
+    def _parts(self, index: int, said: Sequence[MessagePart]) -> Content:
+        return self._content(said, "\n", lambda part, field: self._history.param(index, field))
+
     def _call(self, index: int, item: Call) -> None:
         call = called(item, self._offered, _nameless(index))
         output = self._outputs.get(index if item.call_id is None else item.call_id)
@@ -203,13 +223,11 @@ class _Walk:
             return self._content(told, "", lambda part, field: self._history.param(index, f".output{field}"))
         return self._content(told, "", lambda part, field: self._history.param(index, f".output[{part}]{field}"))
 
-    def _approval(self, index: int, item: McpApprovalResponse) -> None:
-        if item.approve and item.approval_request_id not in self._approved:
-            raise UnsupportedParameter(
-                "This server runs no MCP tools yet, so nothing follows an approval.", param=self._history.param(index)
-            )
-        reason = "" if item.reason is UNSET else f": {item.reason}"
-        self._transcript.say("user", f"[{'approved' if item.approve else 'denied'}{reason}]")
+    def _request(self, index: int, item: McpApprovalRequest) -> None:
+        if (outcome := self._asked.outcome(item)) is not None:
+            name = _nameless(index) if item.id is UNSET else item.id
+            call = Called(name, self._offered.name_of(item.name, item.server_label), item.arguments)
+            self._transcript.call(call, outcome, self._take_thought())
 
     def _unsupported(self, index: int, item: InputItem) -> UnsupportedParameter:
         kind = str(item.__struct_config__.tag)

@@ -11,7 +11,15 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.core.history import Call, Output
-from antiphon.protocol.builtin_items import CodeLogs, ExitOutcome, FileSearchResult, SearchAction, ShellOutput
+from antiphon.protocol.builtin_items import (
+    CodeLogs,
+    ExitOutcome,
+    FileSearchResult,
+    FindAction,
+    OpenPageAction,
+    SearchAction,
+    ShellOutput,
+)
 from antiphon.protocol.items import (
     ApplyPatchCall,
     ApplyPatchCallOutput,
@@ -93,18 +101,17 @@ def returned(item: Output) -> Returned:
             assert_never(item)
 
 
-def ran(item: ServerCall, call_id: str) -> tuple[Called, str]:
+def ran(item: ServerCall, offered: Offered, call_id: str) -> tuple[Called, str]:
     """A call that a server ran: one item holds it and what came of it."""
     match item:
         case McpCall():
             outcome = item.output if item.error is None else _json(item.error)
-            return Called(call_id, f"{item.server_label}__{item.name}", item.arguments), outcome or ""
+            return Called(call_id, offered.name_of(item.name, item.server_label), item.arguments), outcome or ""
         case WebSearchCall():
-            action = {} if item.action is UNSET else msgspec.to_builtins(item.action)
             sources = item.action.sources if isinstance(item.action, SearchAction) else UNSET
             found = [] if sources is UNSET else [source.url for source in sources]
-            action.pop("sources", None)
-            return Called(call_id, "web_search", _json(action)), "\n".join([item.status, *found])
+            name, arguments = _searched(item)
+            return Called(call_id, name, _json(arguments)), "\n".join([item.status, *found])
         case FileSearchCall():
             results = [_found(result) for result in item.results or ()]
             return Called(call_id, "file_search", _json({"queries": item.queries})), "\n\n".join(
@@ -119,6 +126,20 @@ def ran(item: ServerCall, call_id: str) -> tuple[Called, str]:
             return Called(call_id, "image_generation", _json({"prompt": prompt})), made
         case _:
             assert_never(item)
+
+
+def _searched(item: WebSearchCall) -> tuple[str, dict[str, str]]:
+    """As our own functions for it are called."""
+    match item.action:
+        case OpenPageAction(url=url):
+            return "web_open", {} if url is UNSET else {"id": url}
+        case FindAction(pattern=pattern):
+            return "web_find", {"pattern": pattern}
+        case SearchAction(query=query, queries=queries):
+            said = query if query is not UNSET else "; ".join(queries or ())
+            return "web_search", {"query": said}
+        case _:
+            return "web_search", {}
 
 
 def _shell(output: ShellOutput) -> str:

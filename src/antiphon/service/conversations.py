@@ -16,11 +16,12 @@ from antiphon.limits import Limits
 from antiphon.protocol.checks import check_conversation_id
 from antiphon.protocol.codec import encode
 from antiphon.protocol.conversation import Conversation, CreateConversation
-from antiphon.protocol.items import InputItem, ItemReference
+from antiphon.protocol.items import CompactionTrigger, InputItem, ItemReference
 from antiphon.protocol.kept import keep
 from antiphon.protocol.lists import ItemsQuery, item_list
 from antiphon.protocol.request import Includable
 from antiphon.service.past import Past
+from antiphon.service.restoring import verified
 from antiphon.service.sealing import Keyring
 from antiphon.service.showing import Showing
 from antiphon.service.stored import check_keeps
@@ -116,6 +117,10 @@ class Conversations:
     async def _rows(self, tenant: str, items: list[InputItem]) -> list[ItemRow]:
         """What came sealed is kept as it was thought: its key may be gone when it is needed."""
         items, _ = await self._keyring.opened(tenant, items, "items")
+        await verified(self._keyring, tenant, items, "items")
+        for index, item in enumerate(items):
+            if type(item) is CompactionTrigger:
+                raise InvalidValue("A compaction_trigger is for the input of a response.", param=f"items[{index}]")
         kept = keep([item for item in items if not isinstance(item, ItemReference)], new_id)
         ours = iter(kept)
         rows = [

@@ -7,9 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import Admission
-from antiphon.core.prompt import ChatPrompt, Prompt, TokenPrompt, Work
 from antiphon.errors import UnsupportedParameter
 from antiphon.protocol.codec import Decoded
+from antiphon.service.measuring import counted
 from antiphon.service.planner import Planner, Settled
 
 AT_ONCE = 16  # counts under way: engines have few ears for this beside their work
@@ -36,23 +36,11 @@ class Counting:
 
 
 async def _tokens(settled: Settled) -> int:
-    prepared, served = settled.prepared, settled.served
-    told = _told(prepared.work)
-    if prepared.tokens is not None and told is prepared.work.prompt:
-        return prepared.tokens
-    if isinstance(told, TokenPrompt):
-        return len(told.tokens)
-    if not settled.able.counts:
+    tokens = await counted(settled.prepared, settled.served, settled.able)
+    if tokens is None:
         raise UnsupportedParameter(
-            f"The tokens of this model's prompts cannot be counted: the {served.engine.name} engine does not tell.",
+            "The tokens of this model's prompts cannot be counted: the"
+            f" {settled.served.engine.name} engine does not tell.",
             param="model",
         )
-    return await served.engine.count(served.model, told)
-
-
-def _told(work: Work) -> Prompt:
-    """Engines that render chats tell the template the effort too, by the name that templates know."""
-    prompt = work.prompt
-    if work.effort in (None, "none") or not isinstance(prompt, ChatPrompt):
-        return prompt
-    return replace(prompt, template_kwargs={"reasoning_effort": work.effort, **prompt.template_kwargs})
+    return tokens

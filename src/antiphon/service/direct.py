@@ -27,10 +27,11 @@ class Direct:
         self._keep = None if kept is None else _Keep(kept, place)
         emitter = undertaking.emitter(None if kept is None else [])
         emitter.gather()
-        self.run = Run(undertaking.plan, emitter, on_end, self._keep)
+        self.run = Run(undertaking.plan, emitter, on_end, self._keep, undertaking.beyond)
         self.drive = self.run.drive
         if kept is not None and kept.fence:
             kept.on_lost = self._lose
+            undertaking.owned(kept.fence)
             place.show(tenant, undertaking, emitter)
 
     @property

@@ -13,10 +13,9 @@ from antiphon.errors import (
     UnknownPrevious,
     UnsupportedParameter,
 )
-from antiphon.protocol.items import ItemReference
+from antiphon.protocol.items import CompactionTrigger, ItemReference
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import StructuralTagFormat, TextFormat
-from antiphon.protocol.tools import McpTool
 from antiphon.service.sampling import wants_logprobs
 
 # A value that asks for nothing special is honoured by everyone.
@@ -43,8 +42,6 @@ _SAMPLING: dict[str, object] = {
 }
 _NOT_YET = {
     "prompt": "This server keeps no prompt templates yet: send the text in `instructions` and `input`.",
-    "context_management": "This server does not compact conversations yet.",
-    "wait_for_tool_outputs": "This server does not wait for tool outputs yet: send them in a new request.",
     "multi_agent": "Multi-agent responses are not supported.",
     "request_id": "`request_id` is not taken from the body: send the header x-request-id.",
     "priority": "`priority` is not supported yet.",
@@ -64,10 +61,8 @@ def refuse_unserved(request: CreateResponse, sent: frozenset[str]) -> None:
     for name in sorted(_NOT_YET.keys() & sent):  # so that the same request is always refused in the same words
         if getattr(request, name):
             raise UnsupportedParameter(_NOT_YET[name], param=name)
-    for index, tool in enumerate(request.tools):
-        if isinstance(tool, McpTool):
-            raise UnsupportedParameter("This server does not call MCP servers yet.", param=f"tools[{index}]")
-    if not (request.input or request.previous_response_id or request.conversation):
+    said = any(type(item) is not CompactionTrigger for item in request.input)
+    if not (said or request.previous_response_id or request.conversation):
         raise MissingParameter("Missing required parameter: 'input'.", param="input")
 
 
@@ -76,6 +71,8 @@ def refuse_unstored(request: CreateResponse, stores: bool) -> None:
     if request.background and not (stores and request.store is not False):
         reason = "`store` must not be false" if stores else "this server keeps nothing (--disable-store)"
         raise UnsupportedParameter(f"A background response has to be stored: {reason}.", param="background")
+    if request.wait_for_tool_outputs:
+        _refuse_waiting(request, stores)
     if stores:
         return
     if request.previous_response_id is not None:
@@ -107,6 +104,21 @@ def ignored(request: CreateResponse, sent: frozenset[str]) -> list[str]:
     if request.reasoning.mode not in (UNSET, "standard"):
         names.append("reasoning.mode")
     return names
+
+
+def _refuse_waiting(request: CreateResponse, stores: bool) -> None:
+    if not (request.stream or request.background):
+        reason = "send `stream: true` or `background: true`"
+    elif not stores:
+        reason = "this server keeps nothing (--disable-store)"
+    elif request.store is False:
+        reason = "`store` must not be false"
+    else:
+        return
+    raise UnsupportedParameter(
+        f"A response that waits for tool outputs is streamed or in the background, and stored: {reason}.",
+        param="wait_for_tool_outputs",
+    )
 
 
 def _refuse_format(request: CreateResponse, able: Capabilities, engine: str) -> None:

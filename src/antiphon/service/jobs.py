@@ -13,17 +13,20 @@ from contextlib import suppress
 from time import time
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from antiphon.agent.remains import remains
 from antiphon.core.fold import Ending
 from antiphon.core.replay import reopened
 from antiphon.errors import AntiphonError, Busy, ServerRestarted, Unavailable
 from antiphon.service.cancelling import Cancelling
+from antiphon.service.entrusted import Entrusted
 from antiphon.service.following import Following
 from antiphon.service.journal import Left, left_behind
 from antiphon.service.keeping import Keeper, Kept
 from antiphon.service.planner import Planner, Undertaking
 from antiphon.service.record import response_of, restored
-from antiphon.service.remains import end_remains, reason_to_end
+from antiphon.service.remains import died, end_remains, reason_to_end
 from antiphon.service.sessions import Background, Sessions
 from antiphon.service.source import Source
 from antiphon.service.tasks import Tasks
@@ -59,6 +62,7 @@ class Jobs:
         self._clock = clock
         self._cancelling = Cancelling(keeper, sessions, clock)
         self._tasks = Tasks()
+        self._entrusted = Entrusted()
         self._busy = 0  # slots
         self._queued = False  # is there more in the queue than we had slots for?
         self._resting = False
@@ -71,6 +75,7 @@ class Jobs:
         opening = undertaking.opening
         if self._queued or self._busy >= self._settings.slots or self._rests():
             undertaking.leave()
+            self._entrusted.hold(opening.id, undertaking.decoded.request)
             await self._give_back(kept)
             self._queued = True
             await self._tell()
@@ -173,10 +178,13 @@ class Jobs:
         left = await left_behind(self._keeper.live, kept.tenant, row.id) if row.background else Left()
         error = reason_to_end(row, left, self._settings.attempts, self._clock())
         if error is None:
-            opening = reopened(response_of(row.response))
+            opening, asked = reopened(response_of(row.response)), restored(row)
+            self._entrusted.give_back(row.id, asked.request)
             try:
-                undertaking = await self._planner.plan(kept.tenant, restored(row), opening, patient=True)
+                planned = await self._planner.plan(kept.tenant, asked, opening, patient=True)
+                undertaking = _gone_on_with(planned, left)
             except (Unavailable, Busy):
+                self._entrusted.hold(row.id, asked.request)
                 raise
             except AntiphonError as refusal:  # it was fine once: the model or what it continued is gone
                 error = refusal
@@ -209,3 +217,14 @@ class Jobs:
             await self._keeper.live.tell(QUEUE)
         except AntiphonError as error:
             log.warning("nobody was told of the queue: %s", error)
+
+
+def _gone_on_with(undertaking: Undertaking, left: Left) -> Undertaking:
+    """Where the former owner stopped, between two turns; from the beginning, if it had not said anything."""
+    if not left.spoken:
+        return undertaking
+    found = remains(left.entries)
+    if found is None or undertaking.beyond is None:
+        undertaking.leave()
+        raise died()
+    return replace(undertaking, beyond=replace(undertaking.beyond, remains=found), left=left.entries)

@@ -7,7 +7,7 @@ the log late. Nobody is shown anything that could be forgotten.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -69,6 +69,9 @@ class Journal:
         self._grown = asyncio.Event()
         self._begun = asyncio.Event()  # or it never will
         self._closed = False
+        self._lists = 0  # of the log, that are written
+        self._told = 0  # and that may be
+        self._wrote_some = asyncio.Event()
         self._now = asyncio.get_running_loop().time
         self._wrote = -_ECHO
         self.spoken = False
@@ -76,20 +79,34 @@ class Journal:
     async def write(self, log: Log, streams: bool, show: Callable[[int], None]) -> None:
         """Until it is closed. Raises ServerRestarted or Lost if the run is not ours any more, and Unavailable."""
         try:
-            if not await self._more(log, 0):
+            if not await self._more(0):
                 return
             await insist(self._kept.start, self._lease)
         finally:
             self._begun.set()
-        lists = 0
-        while streams and await self._more(log, lists):
-            gathered = log[lists:]
+        while streams and await self._more(self._lists):
+            gathered = log[self._lists : self._told]
             await self._append([*islice(chain.from_iterable(gathered), self._skip, None)])
             self._skip = 0
-            lists += len(gathered)
-            show(lists)
+            self._lists += len(gathered)
+            self._wrote_some.set()
+            show(self._lists)
 
-    def grew(self) -> None:
+    async def caught_up(self, log: Log) -> None:
+        """Until all of the log is written, if it is. Who cannot write ends the run; nobody waits here for ever."""
+        wanted = len(log)
+        while self._lists < wanted and not self._closed:
+            self._wrote_some.clear()
+            await self._wrote_some.wait()
+
+    def written(self, log: Log) -> Iterable[Entry]:
+        """What another server would find of it."""
+        return chain.from_iterable(log[: self._lists])
+
+    def grew(self, lists: int) -> None:
+        """So many lists of the log are told. What was fed and not told yet may hang on something that has to be
+        remembered first."""
+        self._told = lists
         self._grown.set()
 
     def begun(self) -> Awaitable[None] | None:
@@ -106,14 +123,15 @@ class Journal:
         """Nothing more is written; a batch that is on its way arrives."""
         self._closed = True
         self._grown.set()
+        self._wrote_some.set()
 
     def echo(self) -> float:
         """Seconds for which a word may be that of our own batch. Who goes on writing finds out by that what is true."""
         return self._wrote + _ECHO - self._now()
 
-    async def _more(self, log: Log, seen: int) -> bool:
+    async def _more(self, seen: int) -> bool:
         """False when it is closed."""
-        while len(log) == seen and not self._closed:
+        while self._told == seen and not self._closed:
             self._grown.clear()
             await self._grown.wait()
         return not self._closed

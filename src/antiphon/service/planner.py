@@ -4,7 +4,7 @@ What is wrong with a request is raised here, so a client gets a plain 4xx for it
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import time
 
@@ -12,28 +12,40 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import Ticket
+from antiphon.agent.loop import Bounds
 from antiphon.agent.patience import Deadlines
 from antiphon.agent.plan import Plan
+from antiphon.agent.run import Beyond
+from antiphon.core.deltas import Said
 from antiphon.core.emitter import Emitter, Log
+from antiphon.core.entries import Entry
 from antiphon.core.opening import opening as opened
 from antiphon.core.prompt import TextPrompt, TokenPrompt
+from antiphon.core.replay import Replay
 from antiphon.core.sealed import Seal
 from antiphon.engines.base import Capabilities
-from antiphon.errors import MissingParameter
+from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.ids import ItemIds, new_id
 from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import InputItem, ItemReference
+from antiphon.protocol.items import InputItem, ItemReference, McpApprovalResponse
 from antiphon.protocol.kept import keep
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
+from antiphon.protocol.tools import McpTool
+from antiphon.service.approvals import Approved
 from antiphon.service.attachments import Attachments
+from antiphon.service.compaction_step import CompactionStep, compaction_step, roomy
+from antiphon.service.course import Going, Replan, ResponseCourse
 from antiphon.service.honesty import ignored, refuse_unhonoured, refuse_unserved, refuse_unstored
 from antiphon.service.models import Models, Served
 from antiphon.service.past import Past
-from antiphon.service.prepare import AT_ONCE, OutputTokens, Prepared, prepare
+from antiphon.service.prepare import AT_ONCE, Known, OutputTokens, Prepared, prepare
 from antiphon.service.prompts import prepare_prompt
+from antiphon.service.restoring import reopened
 from antiphon.service.salting import TENANT, salt
 from antiphon.service.sealing import Keyring, new_key
+from antiphon.service.settled import Settled as Settled
+from antiphon.service.toolkit import Toolkit
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -43,6 +55,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     deadlines: Deadlines = Deadlines()
     stores: bool = True  # not --disable-store
     insists: int = 2  # how often a model is asked again
+    bounds: Bounds = Bounds()
 
 
 class Undertaking(Struct, frozen=True, kw_only=True):
@@ -52,10 +65,17 @@ class Undertaking(Struct, frozen=True, kw_only=True):
     opening: Response  # queued if it is for the background, else in_progress; says whether it is stored
     decoded: Decoded  # references resolved; with our ids if it is stored
     ignored: list[str]
+    beyond: Beyond | None = None  # what it may do beyond one turn
+    left: tuple[Entry, ...] = ()  # what happened before, on a server that died
 
     def emitter(self, log: Log | None) -> Emitter:
         """The one that every run of it uses, so that ids and events are the same everywhere."""
-        return Emitter(self.opening, ItemIds(self.opening.id), self.obfuscates, log)
+        if not self.left:
+            return Emitter(self.opening, ItemIds(self.opening.id), self.obfuscates, log)
+        replay = Replay(self.opening, self.obfuscates, log)
+        replay.open()
+        replay.feed(self.left)
+        return replay.emitter
 
     @property
     def obfuscates(self) -> bool:
@@ -63,21 +83,15 @@ class Undertaking(Struct, frozen=True, kw_only=True):
         options = self.decoded.request.stream_options
         return options is not None and options.include_obfuscation
 
+    def owned(self, fence: int) -> None:
+        """It is in the store, and ours."""
+        if self.beyond is not None:
+            self.beyond.course.fence = fence
+
     def leave(self) -> None:
         """It is not going to run: its place at the model is free again."""
         if self.plan.ticket is not None:
             self.plan.ticket.leave()
-
-
-class Settled(Struct, frozen=True, kw_only=True):
-    """A request that could run now."""
-
-    tenant: str = TENANT
-    decoded: Decoded  # references resolved
-    served: Served
-    able: Capabilities
-    prepared: Prepared
-    ignored: list[str]
 
 
 class Planner:
@@ -88,12 +102,14 @@ class Planner:
         terms: Terms,
         attachments: Attachments | None = None,
         keyring: Keyring | None = None,
+        toolkit: Toolkit | None = None,
     ) -> None:
         self._models = models
         self._past = past
         self._terms = terms
         self._attachments = attachments or Attachments()
         self._keyring = Keyring([new_key()]) if keyring is None else keyring
+        self._toolkit = toolkit or Toolkit()
 
     def seals(self, tenant: str) -> Seal:
         return self._keyring.seals(tenant)
@@ -112,22 +128,31 @@ class Planner:
         request, sent = decoded.request, decoded.sent
         refuse_unserved(request, sent)
         refuse_unstored(request, self._terms.stores)
+        self._toolkit.settle(request)
         served, able = await self._able(decoded)
         earlier = await self._earlier(tenant, request, opening)
+        again = opening is not None
         if opening is None:
             stores = self.stores(request)
             opening = opened(request, sent, new_id("resp"), served.name, int(time()), store=stores)
             decoded = await self._own(tenant, await self._opened(tenant, decoded), opening)
-        prepared = await self._prepared(tenant, decoded, earlier, served, able)
+        prepared = await self._prepared(tenant, roomy(decoded), earlier, served, able)
+        waits = self._toolkit.awaits(request, opening.store)
+        going = Going(tenant=tenant, id=opening.id, decoded=decoded, earlier=earlier, waits=waits)
+        settled = Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=[])
+        step = await compaction_step(self, self._keyring, settled)
+        replan = partial(self._replan, tenant, earlier, served, able)
+        beyond = await self._beyond(going, prepared, replan, again, step)
         plan = self._plan(tenant, request, prepared, self._models.admit(served, able, patient, tenant))
         named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
-        return Undertaking(plan=plan, opening=opening, decoded=decoded, ignored=named)
+        return Undertaking(plan=plan, opening=opening, decoded=decoded, ignored=named, beyond=beyond)
 
     async def settle(self, tenant: str, decoded: Decoded) -> Settled:
         """A request of which nothing is kept, without a place at the model: for other APIs, and for counting."""
         request, sent = decoded.request, decoded.sent
         refuse_unserved(request, sent)
         refuse_unstored(request, self._terms.stores)
+        self._toolkit.settle(request)
         served, able = await self._able(decoded)
         earlier = await self._earlier(tenant, request, None)
         decoded = await self._opened(tenant, decoded)
@@ -166,11 +191,65 @@ class Planner:
         return served, able
 
     async def _prepared(
-        self, tenant: str, decoded: Decoded, earlier: Sequence[InputItem], served: Served, able: Capabilities
+        self,
+        tenant: str,
+        decoded: Decoded,
+        earlier: Sequence[InputItem],
+        served: Served,
+        able: Capabilities,
+        said: Mapping[str, Said] | None = None,
     ) -> Prepared:
+        before = "previous_response_id" if decoded.request.conversation is None else "conversation"
+        earlier, given = await reopened(self._keyring, tenant, earlier, decoded.request.input, before)
+        if given is not decoded.request.input:
+            decoded = replace(decoded, request=replace(decoded.request, input=[*given]))
         bring = partial(self._attachments.bring, tenant)
-        prepared = await prepare(decoded, earlier, served, able, served.room or self._terms.room, bring)
+        known = Known(earlier=earlier, said=said or {}, hosting=self._toolkit.hosting)
+        prepared = await prepare(decoded, known, served, able, served.room or self._terms.room, bring)
         return _salted(tenant, prepared)
+
+    async def _replan(
+        self,
+        tenant: str,
+        earlier: Sequence[InputItem],
+        served: Served,
+        able: Capabilities,
+        decoded: Decoded,
+        said: Mapping[str, Said],
+    ) -> Plan:
+        """For another turn of the same response."""
+        prepared = await self._prepared(tenant, decoded, earlier, served, able, said)
+        return self._plan(tenant, decoded.request, prepared, self._models.admit(served, able, True, tenant))
+
+    async def _beyond(
+        self, going: Going, prepared: Prepared, replan: Replan, again: bool, step: CompactionStep | None
+    ) -> Beyond | None:
+        """None: it takes one turn. `again`: another server had begun it."""
+        request = going.decoded.request
+        approved = await self._approved(going, again)
+        if not (step or approved or going.waits or self._toolkit.runs(request, going.earlier)):
+            return None
+        course = ResponseCourse(going, self._toolkit, replan)
+        if step is not None:
+            course.compact(step)
+        course.list_tools(prepared.unlisted)
+        course.run_approved(approved)
+        return Beyond(course=course, bounds=replace(self._terms.bounds, calls=request.max_tool_calls))
+
+    async def _approved(self, going: Going, again: bool) -> list[Approved]:
+        request, approvals = going.decoded.request, self._toolkit.approvals
+        answered = any(type(item) is McpApprovalResponse for item in (*going.earlier, *request.input))
+        if approvals is None or not answered:
+            return []
+        approved = await approvals.pending(going.tenant, going.earlier, request.input, again)
+        labels = {tool.server_label for tool in request.tools if isinstance(tool, McpTool)}
+        for each in approved:
+            if each.given and each.request.server_label not in labels:
+                raise InvalidValue(
+                    f"A call of the MCP server {each.request.server_label!r} was approved, but it is not declared.",
+                    param="tools",
+                )
+        return [each for each in approved if each.request.server_label in labels]
 
     def _plan(self, tenant: str, request: CreateResponse, prepared: Prepared, ticket: Ticket | None) -> Plan:
         sealed = "reasoning.encrypted_content" in request.include

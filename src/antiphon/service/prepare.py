@@ -4,7 +4,7 @@ A prompt that is too long is a 400 here where we can count, or loses its oldest 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from antiphon.agent.declared import Declared
 from antiphon.agent.rules import Insistence
+from antiphon.core.deltas import Said
 from antiphon.core.history import History, droppable, make_history, shorter
 from antiphon.core.prompt import ChatPrompt, Prompt, Sampling, TextPrompt, TokenPrompt, Work
 from antiphon.engines.base import Capabilities, Engine
@@ -24,6 +25,7 @@ from antiphon.protocol.items import InputItem
 from antiphon.protocol.request import CreateResponse
 from antiphon.render.attached import Attached
 from antiphon.render.messages import Rendered, render_chat
+from antiphon.render.tools import Hosting, nothing_hosted
 from antiphon.service.insisting import insistence
 from antiphon.service.models import Served
 from antiphon.service.naming import OutputTokens as OutputTokens
@@ -31,6 +33,15 @@ from antiphon.service.sampling import sampling
 from antiphon.service.tongues import Heard, Tongue, speak
 
 Bring = Callable[[Attached], Awaitable[None]]  # all that is wanted is found after it
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """What a model is to know beyond the request."""
+
+    earlier: Sequence[InputItem] = ()  # the items before the request's input
+    said: Mapping[str, Said] = {}  # what tools said that their items do not say, by the items' ids
+    hosting: Hosting = nothing_hosted
+
 
 AT_ONCE = 500  # items whose history is rendered where it is asked for, at some 25 µs each
 
@@ -45,6 +56,9 @@ class Prepared(Struct, frozen=True, kw_only=True):
     declared: Declared
     insists: Insistence | None = None
     ignored: tuple[str, ...]
+    history: History = History()  # all of it, as it was before it was made to fit
+    shortened: bool = False  # it did not fit
+    unlisted: tuple[str, ...] = ()  # labels of MCP servers whose tools are not known yet
     tokens: int | None  # of the prompt, if they had to be counted
 
     def again(self) -> "Prepared":
@@ -54,13 +68,12 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
 
 async def prepare(
-    decoded: Decoded, earlier: Sequence[InputItem], served: Served, able: Capabilities, room: OutputTokens, bring: Bring
+    decoded: Decoded, known: Known, served: Served, able: Capabilities, room: OutputTokens, bring: Bring
 ) -> Prepared:
-    """`earlier`: the items before the request's input."""
     request = decoded.request
     asked = room.allowed(request.max_output_tokens)
     tongue = speak(request, able, served.model)
-    fit = _Fit(request, earlier, served, able, tongue, bring)
+    fit = _Fit(request, known, served, able, tongue, bring)
     rendered, prompt, tokens = await fit.fitted(asked)
     if rendered.offered.offers and "tools" not in tongue.honours:
         reason = able.lacks.get("tools", "")
@@ -93,6 +106,9 @@ async def prepare(
         declared=declared,
         insists=await insistence(request, rendered, tongue, heard, prompt),
         ignored=rendered.offered.ignored,
+        history=fit.history,
+        shortened=fit.shortened,
+        unlisted=rendered.offered.unlisted,
         tokens=tokens,
     )
 
@@ -103,33 +119,37 @@ class _Fit:
     def __init__(
         self,
         request: CreateResponse,
-        earlier: Sequence[InputItem],
+        known: Known,
         served: Served,
         able: Capabilities,
         tongue: Tongue,
         bring: Bring,
     ) -> None:
         self._request = request
-        self._earlier = earlier
+        self._known = known
         self._served = served
         self._able = able
         self._tongue = tongue
         self._bring = bring
         self._attached = Attached()
         self._now: datetime | None = None  # one moment for all that is rendered
+        self.history = History()
+        self.shortened = False
 
     async def fitted(self, asked: int | None) -> tuple[Rendered, Prompt, int | None]:
         """And its tokens, if they had to be counted."""
         history, rendered, prompt = await self._begun()
+        self.history = history
         context = self._able.context
         counts = self._able.counts or isinstance(prompt, TokenPrompt)
-        if context is None or not counts or _bytes(prompt) + (asked or 0) < context:
+        if context is None or not counts or size_of(prompt) + (asked or 0) < context:
             return rendered, prompt, None
         tokens = await self._count(prompt)
         if tokens < context:
             return rendered, prompt, tokens
         if self._request.truncation == "disabled":
             raise _too_long(tokens, context)
+        self.shortened = True
         return await self._shortened(history, context - _reserve(asked, context))
 
     async def _begun(self) -> tuple[History, Rendered, Prompt]:
@@ -142,7 +162,7 @@ class _Fit:
 
     async def _once(self) -> tuple[History, Rendered, Prompt]:
         """In a thread if it is much, so that others need not wait for it."""
-        if len(self._earlier) + len(self._request.input) > AT_ONCE:
+        if len(self._known.earlier) + len(self._request.input) > AT_ONCE:
             return await asyncio.to_thread(self._begin)
         history = self._history()
         rendered = self._chat(history)
@@ -156,7 +176,7 @@ class _Fit:
 
     def _history(self) -> History:
         before = "previous_response_id" if self._request.conversation is None else "conversation"
-        return make_history(self._earlier, self._request.input, before)
+        return make_history(self._known.earlier, self._request.input, before, self._known.said)
 
     async def _shortened(self, history: History, budget: int) -> tuple[Rendered, Prompt, int]:
         """Drop as few of the oldest units as will do: each one dropped makes the prompt shorter."""
@@ -182,7 +202,7 @@ class _Fit:
         return rendered, self._said(rendered)
 
     def _chat(self, history: History) -> Rendered:
-        return render_chat(history, self._request, self._tongue.honours, self._attached)
+        return render_chat(history, self._request, self._tongue.honours, self._attached, self._known.hosting)
 
     def _said(self, rendered: Rendered) -> Prompt:
         if self._attached.wanted:
@@ -196,8 +216,8 @@ class _Fit:
         return await self._served.engine.count(self._served.model, prompt)
 
 
-def _bytes(prompt: Prompt) -> int:
-    """At least as much as its tokens: no token is shorter than a byte."""
+def size_of(prompt: Prompt) -> int:
+    """In bytes: at least as much as its tokens, since none is shorter."""
     match prompt:
         case ChatPrompt():
             return len(msgspec.json.encode(prompt))

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from antiphon.core.opening import ECHOED
 from antiphon.protocol.codec import Decoded, encode
-from antiphon.protocol.items import InputItem, OutputItem
+from antiphon.protocol.items import CompactionTrigger, InputItem, OutputItem
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response, ResponseStatus
 from antiphon.stores.base import RUNNING, StoredResponse
@@ -63,8 +63,11 @@ def restored(row: StoredResponse) -> Decoded:
 
 
 def input_items(request: bytes) -> list[InputItem]:
-    """Of a row's request, in the order in which they were sent."""
-    return _inputs.decode(request).asked.input
+    """Of a row's request, in the order in which they were sent. A trigger is none that anybody gets back."""
+    items = _inputs.decode(request).asked.input
+    if items and type(items[-1]) is CompactionTrigger:
+        items.pop()
+    return items
 
 
 def all_items(row: tuple[bytes, bytes]) -> tuple[InputItem, ...]:

@@ -1,6 +1,6 @@
-"""Sealed reasoning: a client carries a thought that it cannot read, change or give to another tenant.
+"""Sealed reasoning and compactions: a client carries what it cannot read, change or give to another tenant.
 
-AES-256-GCM, with a key of its own for each thought, so that one key may serve for ever. The form, the key's id, the
+AES-256-GCM, with a key of its own for each of them, so that one key may serve for ever. The form, the key's id, the
 kind and the tenant are bound to what is sealed. The first key seals; each of them opens, so that a new key can be put
 in front while what was sealed before is still about.
 """
@@ -18,11 +18,11 @@ from antiphon.errors import InvalidEncryptedContent
 from antiphon.protocol.items import InputItem
 
 KEY_BYTES = 32
+REASONING, COMPACTION = b"reasoning", b"compaction"  # kinds: one cannot be passed for another
 FOREIGN = "input[*].encrypted_content"  # the name of what was sealed elsewhere, and so changes nothing
 
 _ID, _SALT, _NONCE, _TAG = 8, 16, 12, 16
 _HEAD = _ID + _SALT + _NONCE
-_KIND = b"reasoning"
 _AT_ONCE = 64 * 1024  # characters that are opened where they are met; more goes to a thread
 
 
@@ -51,25 +51,31 @@ class Keyring:
         return partial(self.seal, tenant)
 
     def seal(self, tenant: str, thought: str) -> str:
+        return self.seal_bytes(tenant, thought.encode("utf-8", "surrogatepass"), REASONING)
+
+    def seal_bytes(self, tenant: str, plain: bytes, kind: bytes) -> str:
         from antiphon.service.aes import encrypt
 
         key_id, key = next(iter(self._keys.items()))
         salt, nonce = secrets.token_bytes(_SALT), secrets.token_bytes(_NONCE)
-        plain = thought.encode("utf-8", "surrogatepass")
-        return FORM + _text(key_id + salt + nonce + encrypt(_own(key, salt), nonce, plain, _bound(key_id, tenant)))
+        hidden = encrypt(_own(key, salt), nonce, plain, _bound(key_id, tenant, kind))
+        return FORM + _text(key_id + salt + nonce + hidden)
 
     def open(self, tenant: str, sealed: str) -> str:
         """Raises Unsealable for everything but what `seal` gave for this tenant, to the letter."""
+        return self.open_bytes(tenant, sealed, REASONING).decode("utf-8", "surrogatepass")
+
+    def open_bytes(self, tenant: str, sealed: str, kind: bytes) -> bytes:
         from antiphon.service.aes import decrypt
 
         raw = _bytes(sealed)
         key_id, salt, nonce = raw[:_ID], raw[_ID : _ID + _SALT], raw[_ID + _SALT : _HEAD]
         if key_id not in self._keys:
             raise Unsealable("it was sealed with a key that this server does not have")
-        plain = decrypt(_own(self._keys[key_id], salt), nonce, raw[_HEAD:], _bound(key_id, tenant))
+        plain = decrypt(_own(self._keys[key_id], salt), nonce, raw[_HEAD:], _bound(key_id, tenant, kind))
         if plain is None:
             raise Unsealable("it was changed, or sealed for somebody else")
-        return plain.decode("utf-8", "surrogatepass")
+        return plain
 
     async def opened(
         self, tenant: str, items: list[InputItem], field: str = "input"
@@ -89,11 +95,15 @@ class Keyring:
         try:
             return self.open(tenant, sealed)
         except Unsealable as error:
-            raise InvalidEncryptedContent(
-                f"The encrypted content of this item could not be verified: {error}. Send it back as it came, or leave"
-                " the item out.",
-                param=f"{field}[{index}].encrypted_content",
-            ) from None
+            raise unverified(error, f"{field}[{index}].encrypted_content") from None
+
+
+def unverified(error: Unsealable, param: str) -> InvalidEncryptedContent:
+    return InvalidEncryptedContent(
+        f"The encrypted content of this item could not be verified: {error}. Send it back as it came, or leave the item"
+        " out.",
+        param=param,
+    )
 
 
 def _id(key: bytes) -> bytes:
@@ -106,8 +116,8 @@ def _own(key: bytes, salt: bytes) -> bytes:
     return hmac.digest(key, salt, "sha256")
 
 
-def _bound(key_id: bytes, tenant: str) -> bytes:
-    return b"\0".join([FORM.encode(), key_id.hex().encode(), _KIND, tenant.encode("utf-8", "surrogatepass")])
+def _bound(key_id: bytes, tenant: str, kind: bytes) -> bytes:
+    return b"\0".join([FORM.encode(), key_id.hex().encode(), kind, tenant.encode("utf-8", "surrogatepass")])
 
 
 def _text(raw: bytes) -> str:

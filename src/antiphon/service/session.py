@@ -14,6 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from antiphon.agent.remains import remains
 from antiphon.agent.run import Run
 from antiphon.core.emitter import Log
 from antiphon.errors import AntiphonError, ServerRestarted, Unavailable
@@ -49,7 +50,8 @@ class Session(Running):
         self._charge = charge
         self._journal = charge.journal
         self._kept = charge.kept
-        self._run = Run(undertaking.plan, undertaking.emitter(entries), on_end, self._keep)
+        self._run = Run(undertaking.plan, undertaking.emitter(entries), on_end, self._keep, undertaking.beyond)
+        self._streams = undertaking.decoded.request.stream or undertaking.beyond is not None
         self._task: asyncio.Task[object] | None = None
         self._writer: asyncio.Task[None] | None = None
         self._wish: _Wish | None = None
@@ -58,6 +60,9 @@ class Session(Running):
         self._timer: asyncio.TimerHandle | None = None
         if self._kept is not None:
             self._kept.on_lost = self.lose
+            undertaking.owned(self._kept.fence)
+        if self._journal is not None:
+            self._run.written = self._caught_up
 
     # ---- its readers
 
@@ -95,12 +100,12 @@ class Session(Running):
             self.interrupt(self._kept.gone())
 
     def hand_over(self, error: AntiphonError) -> None:
-        """The server stops: who has not said anything yet can be run by another one."""
+        """The server stops: who has not said anything yet, or is between two turns, can be run by another one."""
         if self._journal is None:
             self.interrupt(error)
             return
         self._journal.close()
-        if self._journal.spoken:
+        if self._journal.spoken and remains(self._journal.written(self.log)) is None:
             self.interrupt(ServerRestarted("The server was stopped while it worked on this response."))
         else:
             self._stop("handed over")
@@ -127,6 +132,8 @@ class Session(Running):
         """The task of it."""
         self._task = asyncio.current_task()
         if self._journal is not None:
+            if self.log:  # what a former owner told: it is gone on with at once, also if there is nothing to add yet
+                self._journal.grew(len(self.log))
             self._writer = asyncio.get_running_loop().create_task(self._write(self._journal))
         try:
             await self._drive()
@@ -172,7 +179,7 @@ class Session(Running):
         if self._journal is None or self._is_kept():
             self.show(len(self.log))
             return None
-        self._journal.grew()
+        self._journal.grew(len(self.log))
         return self._journal.begun() if self.log else None
 
     async def _keep(self, run: Run) -> None:
@@ -185,11 +192,15 @@ class Session(Running):
 
     async def _write(self, journal: Journal) -> None:
         try:
-            await journal.write(self.log, self._charge.undertaking.decoded.request.stream, self.show)
+            await journal.write(self.log, self._streams, self.show)
         except (Lost, ServerRestarted):
             self.lose()
         except Unavailable as error:
             self.interrupt(error)
+
+    async def _caught_up(self) -> None:
+        assert self._journal is not None
+        await self._journal.caught_up(self.log)
 
     async def _written(self) -> None:
         """Nothing is being written any more."""

@@ -11,7 +11,9 @@ from antiphon.protocol.lists import ItemsQuery, item_list
 from antiphon.protocol.request import Includable
 from antiphon.service.record import input_items, shown
 from antiphon.service.showing import Show, Showing
-from antiphon.stores.base import Store, StoredResponse
+from antiphon.service.so_far import so_far
+from antiphon.stores.base import RUNNING, Store, StoredResponse
+from antiphon.stores.live.base import LiveLog
 
 Deleted = Callable[[str, str], Awaitable[None]]  # is told the tenant and the id
 
@@ -26,15 +28,20 @@ def check_keeps(keeps: bool) -> None:
 
 
 class Stored:
-    def __init__(self, store: Store, on_delete: Deleted, showing: Showing, keeps: bool = True) -> None:
+    def __init__(self, store: Store, live: LiveLog, on_delete: Deleted, showing: Showing, keeps: bool = True) -> None:
         self._store = store
+        self._live = live
         self._showing = showing
         self._on_delete = on_delete
         self._keeps = keeps
 
     async def get(self, tenant: str, response_id: str, include: Collection[Includable] = ()) -> bytes:
-        """Its JSON: as it ended, or as it began with the status that it has by now."""
-        return await self._showing.response(tenant, shown(await self._row(tenant, response_id)), include)
+        """Its JSON: as it ended, or as it began with the status that it has by now. Of one that waits for its client's
+        tools all that is done so far, so that the client knows what it waits for."""
+        row = await self._row(tenant, response_id)
+        waits = row.waited and row.status in RUNNING
+        body = await so_far(self._live, tenant, row) if waits else shown(row)
+        return await self._showing.response(tenant, body, include)
 
     async def delete(self, tenant: str, response_id: str) -> None:
         self.check(response_id)

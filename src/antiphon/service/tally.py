@@ -27,6 +27,8 @@ class Tally:
         first = None if run.first_at is None else run.first_at - run.started_at
         self._metrics.response_done(response.status, counts, first, end - run.started_at)
         self._insisted(run.insisted)
+        for kind, outcome in run.ran:
+            self._metrics.tool_called(kind, outcome)
 
     def exchanged(self, exchange: Exchange) -> None:
         end = exchange.ended_at or exchange.started_at

@@ -1,4 +1,5 @@
-"""GET /v1/capabilities: what each model on its engine takes and honours, and why it does not honour the rest."""
+"""GET /v1/capabilities: what each model on its engine takes and honours, and why it does not honour the rest; and which
+tools the server runs itself."""
 
 from typing import Literal, Protocol
 
@@ -10,6 +11,7 @@ from antiphon.errors import AntiphonError
 from antiphon.parsers.choose import Manner
 from antiphon.service.models import Served
 from antiphon.service.tongues import heard_as
+from antiphon.service.toolkit import Toolkit
 from antiphon.transport.http import Request, Route
 
 _encode = msgspec.json.Encoder().encode
@@ -68,15 +70,26 @@ class Failing(Struct, frozen=True, kw_only=True):
     error: str
 
 
+class Hosted(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool that the server runs itself."""
+
+    type: str
+    ready: bool
+    missing: str = ""  # how its operator sets it up
+    servers: list[str] = []  # labels of MCP servers that requests may name without a URL
+
+
 class Abilities(Struct, frozen=True, kw_only=True, omit_defaults=True):
     object: Literal["list"]
     data: list[Ability]
+    tools: list[Hosted] = []
     failing: list[Failing] = []
 
 
 class CapabilitiesEndpoint:
-    def __init__(self, models: Directory) -> None:
+    def __init__(self, models: Directory, toolkit: Toolkit) -> None:
         self._models = models
+        self._toolkit = toolkit
 
     def route(self) -> Route:
         return Route(
@@ -96,7 +109,14 @@ class CapabilitiesEndpoint:
                 data.append(_ability(served, able))
             else:
                 failing.append(Failing(model=served.name, engine=served.engine.name, error=able.message))
-        await request.reply(200, _encode(Abilities(object="list", data=data, failing=failing)))
+        abilities = Abilities(object="list", data=data, tools=_hosted(self._toolkit), failing=failing)
+        await request.reply(200, _encode(abilities))
+
+
+def _hosted(toolkit: Toolkit) -> list[Hosted]:
+    mcp = [] if toolkit.mcp is None else [Hosted(type="mcp", ready=True, servers=toolkit.mcp.labels)]
+    built_in = [Hosted(type=tool.kind, ready=not tool.missing, missing=tool.missing) for tool in toolkit.built_in]
+    return mcp + built_in
 
 
 def _ability(served: Served, able: Capabilities) -> Ability:

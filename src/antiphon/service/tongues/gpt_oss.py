@@ -15,7 +15,7 @@ from antiphon.errors import StartupError, UnsupportedParameter
 from antiphon.parsers.base import Reading
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import StructuralTagFormat
-from antiphon.render.gpt_oss import Demand, demanded, set_scene
+from antiphon.render.gpt_oss import Demand, builtins_of, demanded, set_scene, without_builtins
 from antiphon.render.registry import load_renderer
 from antiphon.service.sampling import constraint, stops
 from antiphon.service.tongues.base import Heard, means
@@ -35,17 +35,16 @@ LACKS: Final = {
 class HarmonyTongue:
     spoke: ClassVar[bool] = False  # ever: so the vocabulary is loaded
 
-    def __init__(self, request: CreateResponse, able: Capabilities, builtins: tuple[str, ...] = ()) -> None:
-        """`builtins`: browser, python; of what the request declares, what can be run."""
+    def __init__(self, request: CreateResponse, able: Capabilities) -> None:
         self.honours = able.honours | OURS
         self._request = request
         self._means = means(able)
-        self._builtins = builtins
 
     def say(self, chat: ChatPrompt, now: datetime) -> Prompt:
-        scene = set_scene(self._request, now.date(), self._demand(chat), self._builtins)
+        rest = without_builtins(chat)
+        scene = set_scene(self._request, now.date(), self._demand(chat), builtins_of(chat))
         try:
-            prompt = load_renderer("harmony")(chat, scene)
+            prompt = load_renderer("harmony")(rest, scene)
         except StartupError as error:  # known too late: the model was found out by its name
             raise UnsupportedParameter(str(error), param="model") from None
         HarmonyTongue.spoke = True
@@ -63,13 +62,13 @@ class HarmonyTongue:
         return Heard(parser="harmony", reading=reading, constraint=made, stops=STOPS, held=demand.held)
 
     def _reading(self, chat: ChatPrompt) -> Reading:
-        spaces: dict[str, Json] = {name: {} for name in self._builtins}
-        tools = {tool["function"]["name"]: tool for tool in chat.tools}
+        spaces: dict[str, Json] = {name: {} for name in builtins_of(chat)}
+        tools = {tool["function"]["name"]: tool for tool in without_builtins(chat).tools}
         kept = bool(self._request.include_stop_str_in_output)
         return Reading(tools={**tools, **spaces}, stop=stops(self._request), keeps_stop=kept)
 
     def _demand(self, chat: ChatPrompt) -> Demand:
-        return demanded(self._request, chat, self._means, bool(self._builtins))
+        return demanded(self._request, without_builtins(chat), self._means, bool(builtins_of(chat)))
 
     def _constraint(self, demand: Demand) -> Constraint | None:
         """A tag of the client's own is about all that the model says, headers included."""
