@@ -1,4 +1,4 @@
-"""Drills: forged prompts, hostile engines, kills, disconnects, replays, zombies, failing stores and pairs of servers.
+"""Drills: forged prompts, hostile engines and MCP servers, kills, disconnects, replays, zombies, failing stores, pairs.
 
 Prints one table; any violation is exit code 1."""
 
@@ -14,10 +14,14 @@ from drills.findings import Findings, table
 from drills.forgery import forgery
 from drills.idempotency import idempotency
 from drills.kill9 import kill9, plans
+from drills.loop import loop, points
+from drills.loop_zombie import loop_zombie, moments
+from drills.mcp import mcp
 from drills.nth_failure import nth_failure
 from drills.pairs import pairs
 from drills.pool import pool, tokens
 from drills.replays import replays
+from drills.secret import secret
 from drills.upstream import upstream
 from drills.zombie import zombie
 
@@ -28,8 +32,11 @@ def drills(quick: bool) -> dict[str, Drill]:
     """By name, in the order in which they are done: those that find most in least time come first."""
     return {
         "egress": lambda found: egress(7 if quick else 1, found),
+        "secret-sqlite": lambda found: secret("sqlite", found, 5 if quick else 1),
+        "secret-postgres": lambda found: secret("postgres", found, 5 if quick else 1),
         "forgery": lambda found: forgery(2_000 if quick else 20_000, 100 if quick else 10, found),
         "upstream": lambda found: upstream(2_000 if quick else 20_000, found),
+        "mcp": lambda found: mcp(2_000 if quick else 10_000, found),
         "nth-failure": lambda found: nth_failure(7 if quick else 1, found),
         "replays-sqlite": lambda found: replays("sqlite", 50 if quick else 200, found),
         "replays-postgres": lambda found: replays("postgres", 25 if quick else 200, found),
@@ -40,6 +47,9 @@ def drills(quick: bool) -> dict[str, Drill]:
         "zombie-sqlite": lambda found: zombie("sqlite", 2 if quick else 25, found),
         "zombie-postgres": lambda found: zombie("postgres", 2 if quick else 25, found),
         "zombie-redis": lambda found: zombie("postgres with redis", 2 if quick else 10, found),
+        "loop-sqlite": lambda found: loop("sqlite", points(9 if quick else 120), found),
+        "loop-postgres": lambda found: loop("postgres", points(6 if quick else 70), found),
+        "loop-zombie": lambda found: loop_zombie("postgres", moments(4 if quick else 40), found),
         "pool": lambda found: pool(tokens(2 if quick else 25), found),
         "disconnects": lambda found: disconnects(200 if quick else 2000, found),
         "kill9-sqlite": lambda found: kill9("sqlite", plans(12 if quick else 200), found),

@@ -1,22 +1,24 @@
-"""Can the server be made to connect to where it must not? Every spelling, in every field that takes a URL: straight, by
-a redirect, and by a name that changes its mind.
+"""Can the server be made to connect to where it must not? Every spelling, in every place for a URL: straight, by a
+redirect, and by a name that changes its mind.
 
 Whatever connects is seen by canaries on every address of this machine, and by the interpreter itself, which tells of
 each connection before it is made.
 """
 
 import asyncio
+import ipaddress
+import json
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import cycle
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from msgspec import Struct
-
 from antiphon.config import Config
+from antiphon.config.searching import WebSearchSettings
 from antiphon.egress import Egress, Policy
 from antiphon.egress.addresses import read_address
 from antiphon.engines.fake import FakeEngine
@@ -25,85 +27,13 @@ from drills.client import Answer
 from drills.findings import Figure, Findings, percentile
 from drills.in_process import LocalClient
 from drills.spellings import Spelling, spellings
-from tests.egress.hosts import Host, Writer, answer, hosting, moved
+from drills.url_fields import FIELDS, PAGES, SERVERS, Field
+from tests.egress.hosts import Host, Reader, Writer, answer, hosting, moved
 from tests.pictures import png
+from tests.tools.mcp.talk import Talk, behave
 
-Json = dict[str, Any]
 GOOD = "127.0.0.3"  # the legitimate host's, and on one port alone
 _AT_ONCE = 8
-
-
-class Field(Struct, frozen=True):
-    """A place for a URL: the path of the request, and its body."""
-
-    name: str
-    path: str
-    body: Callable[[str], Json]
-
-
-def _response(*items: Json) -> Json:
-    return {"model": "fake", "input": [*items], "store": False}
-
-
-def _user(part: Json) -> Json:
-    return {"role": "user", "content": [part]}
-
-
-def _image(url: str) -> Json:
-    return {"type": "input_image", "image_url": url}
-
-
-def _file(url: str) -> Json:
-    return {"type": "input_file", "file_url": url}
-
-
-def _output(kind: str, output: Any, **call: Any) -> Json:
-    return _response(
-        {"type": kind, "call_id": "c", **call}, {"type": f"{kind}_output", "call_id": "c", "output": output}
-    )
-
-
-def _chat(part: Json) -> Json:
-    return {"model": "fake", "messages": [_user(part)], "max_tokens": 16}
-
-
-_WAIT = {"type": "wait"}
-FIELDS = (
-    Field("input_image.image_url", "/v1/responses", lambda url: _response(_user(_image(url)))),
-    Field("input_file.file_url", "/v1/responses", lambda url: _response(_user(_file(url)))),
-    Field(
-        "function_call_output image", "/v1/responses",
-        lambda url: _output("function_call", [_image(url)], name="f", arguments="{}"),
-    ),
-    Field(
-        "function_call_output file", "/v1/responses",
-        lambda url: _output("function_call", [_file(url)], name="f", arguments="{}"),
-    ),
-    Field(
-        "custom_tool_call_output image", "/v1/responses",
-        lambda url: _output("custom_tool_call", [_image(url)], name="f", input=""),
-    ),
-    Field(
-        "computer_call_output", "/v1/responses",
-        lambda url: _output("computer_call", {"type": "computer_screenshot", "image_url": url}, action=_WAIT),
-    ),
-    Field(
-        "input_tokens", "/v1/responses/input_tokens",
-        lambda url: {"model": "fake", "input": [_user(_image(url))]},
-    ),
-    Field(
-        "chat image_url", "/v1/chat/completions",
-        lambda url: _chat({"type": "image_url", "image_url": {"url": url}}),
-    ),
-    Field(
-        "messages image", "/v1/messages",
-        lambda url: _chat({"type": "image", "source": {"type": "url", "url": url}}),
-    ),
-    Field(
-        "messages document", "/v1/messages",
-        lambda url: _chat({"type": "document", "source": {"type": "url", "url": url}}),
-    ),
-)  # fmt: skip
 
 
 class Watch:
@@ -147,36 +77,47 @@ class Liar:
 class Range:
     """A server, a legitimate host, and canaries."""
 
-    def __init__(self, client: LocalClient, names: Liar, good: Host, canaries: Sequence[Host], watch: Watch) -> None:
+    def __init__(self, client: LocalClient, engine: FakeEngine, names: Liar, good: Host, canaries: "Canaries") -> None:
         self._client = client
+        self._engine = engine
         self._good = good
         self._canaries = canaries
-        self._watch = watch
         self._number = 0
+        self._moves = cycle((302, 307, 308, 301, 303))
+        self._speaking = asyncio.Lock()  # what the model is to say is for the next request
         self.names = names
         self.took: list[float] = []
 
     async def ask(self, field: Field, url: str) -> Answer:
+        if field.says is not None:
+            async with self._speaking:
+                field.says(self._engine, url)
+                return await self._client.send("POST", field.path, field.body(url))
         began = time.perf_counter()
         answered = await self._client.send("POST", field.path, field.body(url))
-        self.took.append(time.perf_counter() - began)
+        if field in FIELDS:
+            self.took.append(time.perf_counter() - began)
         return answered
 
     def reached(self) -> int:
         """Connections to anything but the legitimate host."""
-        elsewhere = [where for where in self._watch.tried if where != (GOOD, self._good.port)]
-        return len(elsewhere) + sum(canary.connects for canary in self._canaries)
+        return len(self._canaries.elsewhere((GOOD, self._good.port))) + self._canaries.connects
+
+    def reached_beyond(self) -> int:
+        """Those of them that did not stay on this machine's loopback."""
+        elsewhere = self._canaries.elsewhere((GOOD, self._good.port))
+        return sum(not ipaddress.ip_address(host.partition("%")[0]).is_loopback for host, _ in elsewhere)
 
     def welcomed(self) -> int:
         """Connections to the legitimate host: as often seen by the interpreter as by itself, or something is blind."""
-        heard = sum(where == (GOOD, self._good.port) for where in self._watch.tried)
+        heard = self._canaries.heard((GOOD, self._good.port))
         return heard if heard == self._good.connects else 0
 
-    def good(self, path: str = "/picture") -> str:
+    def good(self, path: str) -> str:
         return f"http://good.example:{self._good.port}{path}"
 
     def redirecting(self, to: str) -> str:
-        return self.good("/to?" + to.encode("utf-8", "surrogatepass").hex())
+        return self.good(f"/to{next(self._moves)}?" + to.encode("utf-8", "surrogatepass").hex())
 
     def rebound(self, later: str, path: str) -> str:
         """A name that leads to the legitimate host now and elsewhere later."""
@@ -185,18 +126,80 @@ class Range:
         return f"http://n{self._number}.example:{self._good.port}{path}"
 
 
-async def _legitimate(head: bytes, writer: Writer) -> None:
-    """A picture, or to wherever it is told to lead."""
-    target = head.split(b" ")[1].decode()
-    where, host = urlsplit(target), head.lower().partition(b"host: ")[2].partition(b"\r\n")[0].decode()
-    if where.path == "/to":
-        location = bytes.fromhex(where.query)
-        writer.write(moved("@").replace(b"Location: @", b"Location: " + location))
-    elif where.path == "/again":
-        port = parse_qs(where.query).get("port", [host.partition(":")[2]])[0]
-        writer.write(moved(f"http://{host.partition(':')[0]}:{port}/picture"))
-    else:
-        writer.write(answer(png(), "Content-Type: image/png"))
+class Canaries:
+    """All that hears of a connection that should not be: listeners, and the interpreter."""
+
+    def __init__(self, hosts: Sequence[Host], watch: Watch) -> None:
+        self._hosts = hosts
+        self._watch = watch
+
+    @property
+    def connects(self) -> int:
+        return sum(host.connects for host in self._hosts)
+
+    def elsewhere(self, good: tuple[str, int]) -> list[tuple[str, int]]:
+        return [where for where in self._watch.tried if where != good]
+
+    def heard(self, good: tuple[str, int]) -> int:
+        return self._watch.tried.count(good)
+
+    def forget(self) -> None:
+        self._watch.tried.clear()
+        for host in self._hosts:
+            host.connects = 0
+
+
+class Legitimate(Host):
+    """Has a picture, a page, an MCP server and a search, and leads to wherever it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(_shown)
+
+    async def serve(self, reader: Reader, writer: Writer) -> None:
+        self.connects += 1
+        try:
+            while await self._answered(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # they had enough
+        finally:
+            writer.close()
+
+    async def _answered(self, reader: Reader, writer: Writer) -> bool:
+        """Whether the connection goes on."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.split(b" ")[1].startswith(b"/mcp"):
+            await _shown(head, writer)
+            await writer.drain()
+            return False
+        length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"), 0)
+        await behave(Talk(head, await reader.readexactly(length), writer, ""))
+        return True
+
+
+async def _shown(head: bytes, writer: Writer) -> None:
+    where = urlsplit(head.split(b" ")[1].decode())
+    name, _, port = head.lower().partition(b"host: ")[2].partition(b"\r\n")[0].decode().partition(":")
+    match where.path:
+        case path if path.startswith("/to"):
+            led = moved("@", int(path[3:])).replace(b"Location: @", b"Location: " + bytes.fromhex(where.query))
+            writer.write(led)
+        case "/again":
+            asked = parse_qs(where.query)
+            writer.write(moved(f"http://{name}:{asked.get('port', [port])[0]}{asked['page'][0]}", 307))
+        case "/page":
+            writer.write(answer(b"A page about otters, and what they like to eat.", "Content-Type: text/plain"))
+        case "/search":
+            writer.write(_found(parse_qs(where.query)["q"][0]))
+        case _:
+            writer.write(answer(png(), "Content-Type: image/png"))
+
+
+def _found(query: str) -> bytes:
+    """What was asked for, in hexadecimal."""
+    url = bytes.fromhex(query).decode("utf-8", "surrogatepass")
+    told = {"query": query, "results": [{"url": url, "title": "It", "content": "is found."}]}
+    return answer(json.dumps(told).encode(), "Content-Type: application/json")
 
 
 async def _canary(head: bytes, writer: Writer) -> None:
@@ -204,18 +207,38 @@ async def _canary(head: bytes, writer: Writer) -> None:
 
 
 @asynccontextmanager
-async def _range(watch: Watch, open_too: Sequence[str]) -> AsyncIterator[tuple[Range, int]]:
-    names = Liar()
-    async with hosting(_canary, "0.0.0.0") as four, _six(four.port) as six, hosting(_legitimate, GOOD) as good:
+async def _range(watch: Watch, open_too: Sequence[str], at_home: bool) -> AsyncIterator[tuple[Range, Canaries, int]]:
+    """`at_home`: the server listens on loopback and has no keys."""
+    names, good, engine = Liar(), Legitimate(), FakeEngine()
+    async with hosting(_canary, "0.0.0.0") as four, _six(four.port) as six, _hosted(good):
+        canaries = Canaries([four, *six], watch)
+        config = Config(
+            engine="fake",
+            store="memory",
+            host="127.0.0.1" if at_home else "0.0.0.0",
+            tool_list_timeout=5.0,
+            web_search=WebSearchSettings(url=f"searxng+http://good.example:{good.port}"),
+        )
         egress = Egress(Policy([f"good.example:{good.port}", f"{GOOD}:{good.port}", *open_too]), names)
-        app = build_app(Config(engine="fake", store="memory"), FakeEngine(), egress=egress)
+        app = build_app(config, engine, egress=egress)
         await app.lifecycle.open()
+        canaries.forget()
         watch.on = True
         try:
-            yield Range(LocalClient(app), names, good, [four, *six], watch), four.port
+            yield Range(LocalClient(app), engine, names, good, canaries), canaries, four.port
         finally:
             watch.on = False
             await app.lifecycle.close()
+
+
+@asynccontextmanager
+async def _hosted(host: Host) -> AsyncIterator[None]:
+    server = await asyncio.start_server(host.serve, GOOD, 0)
+    host.port = server.sockets[0].getsockname()[1]
+    try:
+        yield
+    finally:
+        server.close()
 
 
 @asynccontextmanager
@@ -246,74 +269,94 @@ def _watching() -> Watch:
 async def egress(step: int, findings: Findings, open_too: Sequence[str] = ()) -> None:
     """Every `step`-th spelling. `open_too`: what makes the drill fail, so that it can be seen to."""
     watch = _watching()
-    watch.tried.clear()
-    async with _range(watch, open_too) as (course, port):
-        fields = [field for field in FIELDS if await _is_there(course, field, findings)]
-        chosen = spellings(port, _own())[::step]
-        gate = asyncio.Semaphore(_AT_ONCE)
-        async with asyncio.TaskGroup() as group:
-            for field in fields:
-                group.create_task(_go_through(course, field, chosen, port, gate, findings))
-        await _welcome(course, fields, findings)
-        reached = course.reached()
-        if reached:
-            findings.violated(f"{reached} connections were made to where nobody may go")
-        if not course.welcomed():
-            findings.violated("not all connections to the legitimate host were seen")
-        findings.figure(Figure("spellings", len(chosen)))
-        findings.figure(Figure("fields", len(fields)))
-        findings.figure(Figure("legitimate connects", course.welcomed()))
-        findings.figure(Figure("reached", reached, most=0))
-        findings.figure(Figure("p99 ms", 1000 * percentile(course.took, 0.99), most=50))
+    async with _range(watch, open_too, at_home=False) as (course, _, port):
+        await _abroad(course, spellings(port, _own())[::step], port, findings)
+    async with _range(watch, open_too, at_home=True) as (course, canaries, port):
+        await _at_home(course, canaries, spellings(port, _own())[::step], port, findings)
 
 
-async def _is_there(course: Range, field: Field, findings: Findings) -> bool:
-    """Whether the server has such an endpoint; what it has must take a picture from where it may."""
-    answered = await course.ask(field, course.good())
-    if answered.status == 404:
-        findings.say(f"{field.path} is not there, so {field.name} is not tried")
-        return False
-    return True
+async def _abroad(course: Range, chosen: list[Spelling], port: int, findings: Findings) -> None:
+    fields = (*FIELDS, *SERVERS, *PAGES)
+    gate = asyncio.Semaphore(_AT_ONCE)
+    async with asyncio.TaskGroup() as group:
+        for field in (*FIELDS, *SERVERS):
+            group.create_task(_go_through(course, field, chosen, port, gate, findings))
+    for field in PAGES:
+        await _go_through(course, field, chosen, port, gate, findings)
+    await _welcome(course, fields, findings)
+    reached = course.reached()
+    if reached:
+        findings.violated(f"{reached} connections were made to where nobody may go")
+    if not course.welcomed():
+        findings.violated("not all connections to the legitimate host were seen")
+    findings.figure(Figure("spellings", len(chosen)))
+    findings.figure(Figure("fields", len(fields)))
+    findings.figure(Figure("legitimate connects", course.welcomed()))
+    findings.figure(Figure("reached", reached, most=0))
+    findings.figure(Figure("p99 ms", 1000 * percentile(course.took, 0.99), most=50))
+
+
+async def _at_home(course: Range, canaries: Canaries, chosen: list[Spelling], port: int, findings: Findings) -> None:
+    """One's own machine: an MCP server on loopback may be named, by its address or as localhost, and nothing else."""
+    gate, server = asyncio.Semaphore(_AT_ONCE), SERVERS[0]
+    await _go_through(course, FIELDS[0], chosen, port, gate, findings)
+    for field in PAGES:
+        await _go_through(course, field, chosen, port, gate, findings)
+    await _go_through(course, server, chosen, port, gate, findings, ("redirect", "rebinding"))
+    if reached := course.reached():
+        findings.violated(f"at home, {reached} connections were made to where nobody may go")
+    canaries.forget()
+    for spelling in chosen:
+        await course.ask(server, spelling.url)
+        findings.tried()
+    if beyond := course.reached_beyond():
+        findings.violated(f"at home, {beyond} connections were made beyond loopback")
+    canaries.forget()
+    for url in (f"http://127.0.0.1:{port}/", f"http://localhost:{port}/"):
+        await course.ask(server, url)
+    if not canaries.connects:
+        findings.violated("at home, an MCP server on loopback is not reached")
+    findings.figure(Figure("reached from home", reached, most=0))
 
 
 async def _go_through(
-    course: Range, field: Field, chosen: list[Spelling], port: int, gate: asyncio.Semaphore, findings: Findings
+    course: Range,
+    field: Field,
+    chosen: list[Spelling],
+    port: int,
+    gate: asyncio.Semaphore,
+    findings: Findings,
+    ways: Sequence[str] = ("straight", "redirect", "rebinding"),
 ) -> None:
     for spelling in chosen:
         urls = {"straight": spelling.url}
         if spelling.url[:1] != "/" or spelling.url[:2] == "//":  # else it is a path of the legitimate host
             urls["redirect"] = course.redirecting(spelling.url)
         if read_address(spelling.address) is not None:
-            urls["rebinding"] = course.rebound(spelling.address, f"/again?port={port}")
+            urls["rebinding"] = course.rebound(spelling.address, f"/again?port={port}&page={field.page}")
         for way, url in urls.items():
+            if way not in ways:
+                continue
             async with gate:
                 answered = await course.ask(field, url)
             findings.tried()
-            _judge(answered, f"{field.name}, {way}: {spelling.url!r}", findings)
-
-
-def _judge(answered: Answer, what: str, findings: Findings) -> None:
-    error = answered.error()
-    if answered.status != 400:
-        findings.violated(f"{what} was answered with {answered.status}")
-    elif not error.get("message"):
-        findings.violated(f"{what} was refused without a word")
+            if wrong := field.wrong(answered):
+                findings.violated(f"{field.name}, {way}: {spelling.url!r} {wrong}")
 
 
 async def _welcome(course: Range, fields: Sequence[Field], findings: Findings) -> None:
     """What is allowed passes: straight, by a redirect, and from a name that changes its mind after it was asked."""
     for field in fields:
-        for way, url in (
-            ("straight", course.good()),
-            ("redirect", course.redirecting(course.good("/picture?2"))),
-            ("redirect to a path", course.redirecting("/picture?3")),
-            *((f"pinned {number}", course.rebound("127.0.0.1", "/picture")) for number in range(20)),
-        ):
+        ways = {"straight": course.good(field.page)}
+        if field not in SERVERS:  # what is meant for one place alone follows no redirect
+            ways["redirect"] = course.redirecting(course.good(f"{field.page}?2"))
+            ways["redirect to a path"] = course.redirecting(f"{field.page}?3")
+            ways |= {f"pinned {number}": course.rebound("127.0.0.1", field.page) for number in range(20)}
+        for way, url in ways.items():
             answered = await course.ask(field, url)
-            wanted = 400 if "file" in field.name or "document" in field.name else 200  # a picture is no text
             findings.tried()
-            if answered.status != wanted or (wanted == 400 and b"picture" not in answered.body):
-                findings.violated(f"{field.name}, {way}: the legitimate host was refused: {answered.body[:200]!r}")
+            if not field.welcomes(answered):
+                findings.violated(f"{field.name}, {way}: the legitimate host was refused: {answered.body[:300]!r}")
 
 
 def _own() -> str:

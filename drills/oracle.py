@@ -20,6 +20,7 @@ _WHOLE = {
     "response.reasoning_summary_text": "text",
     "response.function_call_arguments": "arguments",
     "response.custom_tool_call_input": "input",
+    "response.mcp_call_arguments": "arguments",
 }
 
 

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from drills.egress import FIELDS, egress
+from drills.egress import egress
 from drills.findings import Findings
 from drills.spellings import spellings
+from drills.url_fields import FIELDS, PAGES, SERVERS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -18,15 +19,15 @@ async def _carried_out(step: int, *open_too: str) -> Findings:
     return findings
 
 
-@pytest.mark.shows("E.11")
+@pytest.mark.shows("E.11", "E.12")
 async def test_no_spelling_in_no_field_reaches_a_canary() -> None:
-    findings = await _carried_out(41)
+    findings = await _carried_out(71)
     assert findings.shown == []
-    assert findings.trials > 20 * len(FIELDS)
+    assert findings.trials > 20 * len([*FIELDS, *SERVERS, *PAGES])
 
 
 async def test_the_drill_sees_what_gets_through() -> None:
-    findings = await _carried_out(97, "127.0.0.0/8")
+    findings = await _carried_out(211, "127.0.0.0/8")
     assert findings.violations
     assert {figure.name: figure.value for figure in findings.figures}["reached"] > 0
 
