@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+from antiphon.agent.loop import Bounds
+from antiphon.agent.patience import Deadlines
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Unavailable
 from antiphon.limits import Limits
@@ -132,6 +134,8 @@ class Options(Struct, frozen=True, kw_only=True):
     attempts: int = 5
     timeout: float = 86_400.0
     room: int = 1000
+    turns: int = 32
+    seconds: float = 3600.0  # for all of a run
 
 
 class House:
@@ -151,7 +155,8 @@ class House:
         self.shelf = Shelf()
         outputs = ToolOutputs(store, live, self.sessions.words, ToolOutputSettings())
         toolkit = Toolkit(None, [self.shelf], Approvals(store, 1000.0), outputs)
-        self.planner = Planner(self.models, past, Terms(), toolkit=toolkit)
+        terms = Terms(bounds=Bounds(turns=options.turns), deadlines=Deadlines(total=options.seconds))
+        self.planner = Planner(self.models, past, terms, toolkit=toolkit)
         self.outputs = outputs
         self.following = Following(store, live, self.sessions)
         jobs = JobSettings(slots=options.slots, attempts=options.attempts, lease=lease)
