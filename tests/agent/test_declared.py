@@ -39,6 +39,22 @@ def test_a_model_may_spell_a_namespaced_name_as_models_do(name: str) -> None:
     assert named(CallStarted(0, name)) == [CallStarted(0, "exec", "custom", "functions")]
 
 
+@pytest.mark.parametrize("name", ["srv__get_sum", "get_sum", "srv.get-sum", "Get-Sum"])
+def test_a_model_may_confuse_hyphens_and_cases_where_only_one_tool_can_be_meant(name: str) -> None:
+    offers = {**OFFERS, "srv__get-sum": Offer("mcp", "get-sum", "srv")}
+    assert [*Declared(offers).name([CallStarted(0, name)])] == [CallStarted(0, "get-sum", "mcp", "srv")]
+    offers["other__get_sum"] = Offer("mcp", "get_sum", "other")
+    assert [*Declared(offers).name([CallStarted(0, "GET_SUM")])] == []
+
+
+def test_what_the_server_runs_is_gathered_and_told_only_if_its_arguments_are() -> None:
+    declared = Declared({"add": Offer("mcp", "add", "s"), "drop": Offer("mcp", "drop", "s", approval=True)})
+    said: list[Delta] = [CallStarted(0, "add"), CallDelta(0, "{}"), CallDone(0), CallStarted(1, "drop"), CallDone(1)]
+    told = [*declared.gather(declared.name([*said, CallStarted(2, "add")]))]
+    assert [delta.key for delta in told if not isinstance(delta, Text)] == [0, 0, 0, 2]  # type: ignore[union-attr]  # calls
+    assert [(wish.offer.name, wish.arguments) for wish in declared.wishes] == [("add", "{}"), ("drop", "")]
+
+
 @pytest.mark.parametrize("name", ["get", "nothing", ""])
 @pytest.mark.shows("D.19")
 def test_a_call_of_what_was_not_declared_is_dropped_whole(name: str) -> None:

@@ -120,8 +120,16 @@ class Declared:
         out.append(CallStarted(key, offer.name, _KINDS.get(offer.kind, "function"), offer.namespace))
 
     def _meant(self, name: str) -> Offer | None:
-        """Models say `exec`, `functions.exec` or `functions/exec` for what is offered as `functions__exec`."""
+        """Models say `exec`, `functions.exec` or `functions/exec` where `functions__exec` is offered, and `get_sum`
+        for `get-sum`."""
         meant = [offer for offer in self._offers.values() if name in _spellings(offer)]
+        if not meant:
+            folded = _folded(name)
+            meant = [
+                offer
+                for plain, offer in self._offers.items()
+                if folded == _folded(plain) or folded in map(_folded, _spellings(offer))
+            ]
         return meant[0] if len(meant) == 1 else None
 
     def _go_on(self, key: int, text: str, out: list[Delta]) -> None:
@@ -140,6 +148,10 @@ class Declared:
         if unwrap is not None and (text := unwrap.finish()):
             out.append(CallDelta(key, text))
         out.append(CallDone(key))
+
+
+def _folded(name: str) -> str:
+    return name.replace("-", "_").casefold()
 
 
 def _spellings(offer: Offer) -> tuple[str, ...]:
