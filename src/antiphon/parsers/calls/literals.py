@@ -27,7 +27,7 @@ from antiphon.parsers.calls.literal_state import (
 )
 from antiphon.parsers.calls.marked import Wait, after_space
 from antiphon.parsers.calls.nest import DEEPEST, Nest
-from antiphon.parsers.calls.python_argument import plain_argument
+from antiphon.parsers.calls.python_argument import plain_arguments
 from antiphon.parsers.calls.python_text import end_of_string, whole_until
 from antiphon.parsers.calls.python_words import NUMERIC, is_plain_number, number_run, word_as_json
 from antiphon.parsers.calls.schemas import ANY, TEXT, Parameters
@@ -129,7 +129,7 @@ class Literals:
     def _between(self, text: str, at: int) -> tuple[int, bool]:
         char, state, level = text[at], self._state, self._levels[-1]
         if state is ARGUMENT:
-            if end := self._argument(text, at):
+            if end := self._arguments(text, at):
                 return end, True
             if len(text) - at < _SHORT and text[at:].isidentifier():
                 return at, False  # more of a name may come
@@ -205,23 +205,19 @@ class Literals:
         self._length = 0
         return self._go_on_word(text, at), True
 
-    def _argument(self, text: str, at: int) -> int:
-        """A plain one, with the comma after it: where it ends, or 0."""
-        found = plain_argument(text, at) if self._budget.left > 2 else None
-        if found is None or found.name in self._given:
-            return 0
-        if not found.said:
-            self._budget.left -= 1
+    def _arguments(self, text: str, at: int) -> int:
+        """Plain ones, with the comma after each, and what opens the next: where they end, or 0."""
+        said: list[str] = []
+        end, name = plain_arguments(text, at, self._given, self._budget, said)
+        if said:
+            self._nest.item(",".join(said))
+        if name:
+            self._nest.name(f'"{name}"')
             self._state = VALUE
-            self._name(found.name)
-            return found.end
-        self._budget.left -= 1 if found.number else 2  # a name and a value
-        self._given.add(found.name)
-        self._nest.name(quoted(found.name))
-        self._nest.item(found.said)
-        comma = text[found.end] == ","
-        self._state = ARGUMENT if comma else NEXT
-        return found.end + comma + (comma and text[found.end + 1 : found.end + 2] == " ")
+            return self._open(text[end], end)[0]
+        if not end or text[end] == ")":
+            return end and self._close(end)[0]
+        return end + (2 if text.startswith(" ", end + 1) else 1)
 
     def _open(self, char: str, at: int) -> tuple[int, bool]:
         if len(self._levels) >= DEEPEST or not self._has_name():
