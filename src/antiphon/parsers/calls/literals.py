@@ -249,7 +249,7 @@ class Literals:
     # Strings.
 
     def _short_text(self, text: str, at: int) -> int:
-        """All of a string without escapes that is here, with what follows it: most are. Where it ends, or 0."""
+        """All of a string without escapes that is here, with what follows it: most are. Where to go on, or 0."""
         end = text.find(text[at], at + 1, at + _SHORT)
         following = text[end + 1 : end + 2]
         if end < at + 2 or following not in _AFTER_TEXT or "\\" in (said := text[at + 1 : end]):
@@ -259,13 +259,16 @@ class Literals:
                 return 0
             self._nest.item(quoted(said))
             self._state = NEXT
+            if following != ",":
+                return end + 1
+            end = self._next(following, end + 1)[0]
         elif following == ":" and len(self._levels) > 1:
             self._nest.name(quoted(said))
             self._state = VALUE
-            end += 1
+            end += 2
         else:
             return 0
-        return end + 1
+        return end + text.startswith(" ", end)
 
     def _begin_text(self, text: str, quote: str, at: int) -> tuple[int, bool]:
         if self._script.python and (end := self._short_text(text, at)):

@@ -7,14 +7,14 @@ from antiphon.parsers.calls.script import Budget
 from antiphon.parsers.calls.values import quoted
 
 _LONGEST: Final = 64
-OPENERS: Final = frozenset({"[", "{", "("})
+_OPENERS: Final = frozenset({"[", "{", "("})
 _FOLLOWS: Final = frozenset({",", ")"})
 
 
 def plain_arguments(text: str, at: int, given: set[str], budget: Budget, said: list[str]) -> tuple[int, str]:
     """name='text' or name=word, each with the comma or parenthesis that follows it: what they say as JSON is appended.
 
-    Where the last of them ends, at what follows it; 0: there is none. Or where a list or an object begins, and its name.
+    Where the last of them ends, at what follows it; 0: there is none. Or where a list or an object begins, and whose.
     """
     last = 0
     while budget.left > 2:  # a name and a value
@@ -23,7 +23,7 @@ def plain_arguments(text: str, at: int, given: set[str], budget: Budget, said: l
         if not begin or name in given or not name.isidentifier():
             break
         first = text[begin : begin + 1]
-        if first in OPENERS:
+        if first in _OPENERS:
             given.add(name)
             budget.left -= 2
             return begin, name

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.finder import Search
 from antiphon.parsers.calls.literal_call import LiteralCall
 from antiphon.parsers.calls.literal_calls import LiteralCalls
 from antiphon.parsers.calls.marked import MOST_MARKS, Frame, OneCall, after_space
@@ -28,14 +27,14 @@ class PythonicCalls(LiteralCalls):
         self._entry_wait = _PYTHON.waits
         self._entries = ("[",)
 
-    def _outside(self, text: str, at: int, search: Search, out: list[Piece]) -> tuple[int, bool]:
+    def _go(self, text: str, out: list[Piece], at: int = 0) -> None:
         if self._fresh and (begin := after_space(text, at)) < len(text):
             self._fresh = False
             if text[begin] == "[":
                 self._say(text[at:begin], begin, out)
                 self._enter(wrapped=False)
-                return self._pass_mark("[", begin, out), True
-        return super()._outside(text, at, search, out)
+                at = self._pass_mark("[", begin, out)
+        super()._go(text, out, at)
 
     def _begin(self, text: str, at: int, wrapped: bool) -> tuple[OneCall | None, int]:
         if not (text[at].isalpha() or text[at] == "_"):
