@@ -27,7 +27,7 @@ from antiphon.parsers.calls.literal_state import (
 )
 from antiphon.parsers.calls.marked import Wait, after_space
 from antiphon.parsers.calls.nest import DEEPEST, Nest
-from antiphon.parsers.calls.python_argument import plain_arguments
+from antiphon.parsers.calls.python_argument import plain_arguments, plain_items
 from antiphon.parsers.calls.python_text import end_of_string, whole_until
 from antiphon.parsers.calls.python_words import NUMERIC, is_plain_number, number_run, word_as_json
 from antiphon.parsers.calls.schemas import ANY, TEXT, Parameters
@@ -197,7 +197,7 @@ class Literals:
         if quote:
             return self._begin_text(text, quote, at)
         if text[at] in _OPENERS and self._state is not KEY:
-            return self._open(text[at], at)
+            return self._open(text, at)
         if text[at] in self._script.key_ends:
             return self._break(at)
         self._role, self._state = self._state, WORD
@@ -207,24 +207,26 @@ class Literals:
 
     def _arguments(self, text: str, at: int) -> int:
         """Plain ones, with the comma after each, and what opens the next: where they end, or 0."""
-        said: list[str] = []
-        end, name = plain_arguments(text, at, self._given, self._budget, said)
+        end, name, said = plain_arguments(text, at, self._given, self._budget)
         if said:
-            self._nest.item(",".join(said))
+            self._nest.item(said)
         if name:
             self._nest.name(f'"{name}"')
             self._state = VALUE
-            return self._open(text[end], end)[0]
+            return self._open(text, end)[0]
         if not end or text[end] == ")":
             return end and self._close(end)[0]
         return end + (2 if text.startswith(" ", end + 1) else 1)
 
-    def _open(self, char: str, at: int) -> tuple[int, bool]:
+    def _open(self, text: str, at: int) -> tuple[int, bool]:
         if len(self._levels) >= DEEPEST or not self._has_name():
             return self._break(at)
-        self._nest.begin(char)
-        self._state = KEY if char == "{" else VALUE
-        return at + 1, True
+        self._nest.begin(text[at])
+        self._state = KEY if text[at] == "{" else VALUE
+        end, said = plain_items(text, at + 1, text[at] == "{", self._budget) if self._script.python else (0, "")
+        if said:
+            self._nest.item(said)
+        return self._next(text[end], end) if said else (at + 1, True)
 
     def _name(self, name: str) -> None:
         """What comes is the value of this."""

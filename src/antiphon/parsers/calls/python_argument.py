@@ -1,4 +1,4 @@
-"""Arguments as Python writes them that are all here and plain, as most are. Any other takes the long way."""
+"""Arguments and items as Python writes them that are all here and plain, as most are. Others take the long way."""
 
 from typing import Final
 
@@ -8,15 +8,17 @@ from antiphon.parsers.calls.values import quoted
 
 _LONGEST: Final = 64
 _OPENERS: Final = frozenset({"[", "{", "("})
+_QUOTES: Final = frozenset({"'", '"'})
 _FOLLOWS: Final = frozenset({",", ")"})
 
 
-def plain_arguments(text: str, at: int, given: set[str], budget: Budget, said: list[str]) -> tuple[int, str]:
-    """name='text' or name=word, each with the comma or parenthesis that follows it: what they say as JSON is appended.
+def plain_arguments(text: str, at: int, given: set[str], budget: Budget) -> tuple[int, str, str]:
+    """name='text' or name=word, each with the comma or parenthesis that follows it: and what they say as JSON.
 
     Where the last of them ends, at what follows it; 0: there is none. Or where a list or an object begins, and whose.
     """
     last = 0
+    said: list[str] = []
     while budget.left > 2:  # a name and a value
         begin = text.find("=", at, at + _LONGEST) + 1
         name = text[at : begin - 1]
@@ -26,7 +28,7 @@ def plain_arguments(text: str, at: int, given: set[str], budget: Budget, said: l
         if first in _OPENERS:
             given.add(name)
             budget.left -= 2
-            return begin, name
+            return begin, name, ",".join(said)
         if first == "'" or first == '"':
             end = text.find(first, begin + 1, begin + _LONGEST) + 1
             if end < begin + 3 or text[end : end + 1] not in _FOLLOWS or "\\" in (word := text[begin + 1 : end - 1]):
@@ -49,4 +51,31 @@ def plain_arguments(text: str, at: int, given: set[str], budget: Budget, said: l
         if text[end] == ")":
             break
         at = end + 2 if text[end + 1 : end + 2] == " " else end + 1
-    return last, ""
+    return last, "", ",".join(said)
+
+
+def plain_items(text: str, at: int, keyed: bool, budget: Budget) -> tuple[int, str]:
+    """'text' or 'key': 'text', each with the comma or bracket that follows it: where the last ends; as JSON."""
+    last, key, follows = 0, "", "}" if keyed else "])"
+    said: list[str] = []
+    while budget.left > 2 and text[at : at + 1] in _QUOTES:
+        if keyed:
+            end = text.find(text[at], at + 1, at + _LONGEST)
+            if end < at + 2 or text[end + 1 : end + 2] != ":" or "\\" in (word := text[at + 1 : end]):
+                break
+            key = quoted(word) + ":"
+            at = end + 3 if text[end + 2 : end + 3] == " " else end + 2
+        first = text[at : at + 1]
+        end = text.find(first, at + 1, at + _LONGEST) + 1 if first in _QUOTES else 0
+        following = text[end : end + 1]
+        if end < at + 3 or not following or "\\" in (word := text[at + 1 : end - 1]):
+            break
+        if following != "," and following not in follows:
+            break
+        said.append(key + quoted(word))
+        budget.left -= 2 if keyed else 1
+        last = end
+        if following != ",":
+            break
+        at = end + 2 if text[end + 1 : end + 2] == " " else end + 1
+    return last, ",".join(said)
