@@ -208,10 +208,8 @@ class Literals:
     def _arguments(self, text: str, at: int) -> int:
         """Plain ones, with the comma after each, and what opens the next: where they end, or 0."""
         end, name, said = plain_arguments(text, at, self._given, self._budget)
-        if said:
-            self._nest.item(said)
+        self._nest.items(said, name)
         if name:
-            self._nest.name(f'"{name}"')
             self._state = VALUE
             return self._open(text, end)[0]
         if not end or text[end] == ")":
@@ -223,9 +221,13 @@ class Literals:
             return self._break(at)
         self._nest.begin(text[at])
         self._state = KEY if text[at] == "{" else VALUE
-        end, said = plain_items(text, at + 1, text[at] == "{", self._budget) if self._script.python else (0, "")
-        if said:
-            self._nest.item(said)
+        if not self._script.python:
+            return at + 1, True
+        end, key, said = plain_items(text, at + 1, text[at] == "{", self._budget)
+        self._nest.items(said, key)
+        if key:
+            self._state = VALUE
+            return end, True
         return self._next(text[end], end) if said else (at + 1, True)
 
     def _name(self, name: str) -> None:
@@ -320,7 +322,6 @@ class Literals:
         elif self._script.python:
             self._state = GLUE
             self._gap.clear()
-            return
         else:
             self._nest.say('"' if self._value is None else self._value.finish())
             self._value = None

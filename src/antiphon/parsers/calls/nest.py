@@ -59,6 +59,12 @@ class Nest:
             self._name = ""
         self._out.append(said)
 
+    def items(self, said: str, name: str) -> None:
+        """Several, with commas between them, or none; and the name of the next, or nothing."""
+        if said:
+            self.item(said)
+        self._name = name
+
     def begin(self, opener: str) -> None:
         self.item("")
         self.levels.append(Level(_CLOSERS[opener], opener != "{"))

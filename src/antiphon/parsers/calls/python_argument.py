@@ -9,6 +9,8 @@ from antiphon.parsers.calls.values import quoted
 _LONGEST: Final = 64
 _OPENERS: Final = frozenset({"[", "{", "("})
 _QUOTES: Final = frozenset({"'", '"'})
+_AFTER_VALUE: Final = frozenset({",", "}"})
+_AFTER_ITEM: Final = frozenset({",", "]", ")"})
 _FOLLOWS: Final = frozenset({",", ")"})
 
 
@@ -28,7 +30,7 @@ def plain_arguments(text: str, at: int, given: set[str], budget: Budget) -> tupl
         if first in _OPENERS:
             given.add(name)
             budget.left -= 2
-            return begin, name, ",".join(said)
+            return begin, f'"{name}"', ",".join(said)
         if first == "'" or first == '"':
             end = text.find(first, begin + 1, begin + _LONGEST) + 1
             if end < begin + 3 or text[end : end + 1] not in _FOLLOWS or "\\" in (word := text[begin + 1 : end - 1]):
@@ -54,28 +56,32 @@ def plain_arguments(text: str, at: int, given: set[str], budget: Budget) -> tupl
     return last, "", ",".join(said)
 
 
-def plain_items(text: str, at: int, keyed: bool, budget: Budget) -> tuple[int, str]:
-    """'text' or 'key': 'text', each with the comma or bracket that follows it: where the last ends; as JSON."""
-    last, key, follows = 0, "", "}" if keyed else "])"
+def plain_items(text: str, at: int, keyed: bool, budget: Budget) -> tuple[int, str, str]:
+    """'text' or 'key': 'text', each with the comma or bracket that follows it: where the last ends, and as JSON.
+
+    Or where a value begins that is not plain, and its key.
+    """
+    last, key, follows = 0, "", _AFTER_VALUE if keyed else _AFTER_ITEM
     said: list[str] = []
     while budget.left > 2 and text[at : at + 1] in _QUOTES:
         if keyed:
             end = text.find(text[at], at + 1, at + _LONGEST)
             if end < at + 2 or text[end + 1 : end + 2] != ":" or "\\" in (word := text[at + 1 : end]):
                 break
-            key = quoted(word) + ":"
+            key = quoted(word)
             at = end + 3 if text[end + 2 : end + 3] == " " else end + 2
         first = text[at : at + 1]
         end = text.find(first, at + 1, at + _LONGEST) + 1 if first in _QUOTES else 0
         following = text[end : end + 1]
-        if end < at + 3 or not following or "\\" in (word := text[at + 1 : end - 1]):
+        if end < at + 3 or following not in follows or "\\" in (word := text[at + 1 : end - 1]):
+            if keyed:
+                budget.left -= 1
+                return at, key, ",".join(said)
             break
-        if following != "," and following not in follows:
-            break
-        said.append(key + quoted(word))
+        said.append(f"{key}:{quoted(word)}" if keyed else quoted(word))
         budget.left -= 2 if keyed else 1
         last = end
         if following != ",":
             break
         at = end + 2 if text[end + 1 : end + 2] == " " else end + 1
-    return last, ",".join(said)
+    return last, "", ",".join(said)
