@@ -1,21 +1,27 @@
-"""`--lane servers`: tests that start whole servers or load a model; `--lane others`: the rest (tools/lanes.py)."""
+"""Which tests `make test` runs side by side (tools/lanes.py): `--lane models`, `--lane servers`, `--lane others`."""
 
 import pytest
 
-SERVERS = ("cli", "clients", "contracts/test_engine", "engines/llamacpp", "faults", "real")
+from tools.lanes import LANES
+
+MODELS = ("contracts/test_engine", "engines/llamacpp", "real", "cli")  # load a model, and what is as slow
+SERVERS = ("clients", "faults")  # start whole servers, and mostly wait for them
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--lane", choices=("servers", "others"), help="run only the tests of this lane")
+    parser.addoption("--lane", choices=LANES, help="run only the tests of this lane")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if (lane := config.getoption("lane")) is None:
         return
-    here = {item for item in items if _starts_servers(item) == (lane == "servers")}
+    here = {item for item in items if _lane(item) == lane}
     config.hook.pytest_deselected(items=[item for item in items if item not in here])
     items[:] = [item for item in items if item in here]
 
 
-def _starts_servers(item: pytest.Item) -> bool:
-    return item.nodeid.removeprefix("tests/").startswith(SERVERS) or any(item.iter_markers("real_model"))
+def _lane(item: pytest.Item) -> str:
+    place = item.nodeid.removeprefix("tests/")
+    if place.startswith(MODELS) or any(item.iter_markers("real_model")):
+        return "models"
+    return "servers" if place.startswith(SERVERS) else "others"

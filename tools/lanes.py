@@ -1,36 +1,39 @@
-"""`make test`: all tests in two lanes side by side, since even small machines have two cores.
+"""`make test`: all tests in three lanes side by side: even small machines have two cores, and who starts servers waits.
 
-One lane starts whole servers and models, one after the other; the other lane is the rest. Each is a pytest of its own,
-and the rest is quiet until the first has ended. The claims of requirements.toml are judged over both.
+Each lane is a pytest of its own (tests/plugin_lanes.py tells which tests are whose). The first is heard while it runs,
+the others when it has ended. The claims of requirements.toml are judged over all.
 """
 
 import json
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tools.requirements import Row, load, ripe, unproved
 
-LANES = ("servers", "others")
+LANES = ("others", "servers", "models")
 
 
 def main() -> int:
-    with TemporaryDirectory() as folder:
-        said, shown = Path(folder) / "others.log", {lane: Path(folder) / f"{lane}.json" for lane in LANES}
-        with (
-            said.open("wb") as log,
-            subprocess.Popen(_command("others", shown["others"]), stdout=log, stderr=log) as others,
-        ):
-            first = subprocess.call(_command("servers", shown["servers"]))
-            second = others.wait()
-        sys.stdout.write(said.read_text("utf-8", "replace"))
-        if first or second:
-            return first or second
-        return judged(
-            load().rows().values(), {name for file in shown.values() for name in json.loads(file.read_text())}
-        )
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        with ExitStack() as stack:
+            rest = [stack.enter_context(_started(lane, folder)) for lane in LANES[1:]]
+            codes = [subprocess.call(_command(LANES[0], folder)), *[lane.wait() for lane in rest]]
+        for lane in LANES[1:]:
+            sys.stdout.write(_log(lane, folder).read_text("utf-8", "replace"))
+        if any(codes):
+            return max(codes)
+        shown = [json.loads(_shown(lane, folder).read_text()) for lane in LANES]
+        return judged(load().rows().values(), {name for names in shown for name in names})
+
+
+def _started(lane: str, folder: Path) -> "subprocess.Popen[bytes]":
+    with _log(lane, folder).open("wb") as log:
+        return subprocess.Popen(_command(lane, folder), stdout=log, stderr=log)
 
 
 def judged(rows: Iterable[Row], shown: set[str]) -> int:
@@ -42,8 +45,17 @@ def judged(rows: Iterable[Row], shown: set[str]) -> int:
     return 1 if wrong else 0
 
 
-def _command(lane: str, shown: Path) -> list[str]:
-    return [sys.executable, "-m", "pytest", "--lane", lane, "--shown", str(shown), "-p", "no:cacheprovider"]
+def _command(lane: str, folder: Path) -> list[str]:
+    shown = str(_shown(lane, folder))
+    return [sys.executable, "-m", "pytest", "--lane", lane, "--shown", shown, "-p", "no:cacheprovider"]
+
+
+def _shown(lane: str, folder: Path) -> Path:
+    return folder / f"{lane}.json"
+
+
+def _log(lane: str, folder: Path) -> Path:
+    return folder / f"{lane}.log"
 
 
 def _tell(title: str, rows: list[Row]) -> None:
