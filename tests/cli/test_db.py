@@ -34,7 +34,7 @@ def test_without_a_word_it_is_the_store_of_the_server(tmp_path: Path) -> None:
     assert run(tmp_path, "db", "migrate").stdout == f"{place}: {NAMES} done.\n"
     assert place.exists()
     (tmp_path / "antiphon.toml").write_text('store = "other.db"\n')
-    assert run(tmp_path, "db", "migrate").stdout == "other.db: {NAMES} done.\n"
+    assert run(tmp_path, "db", "migrate").stdout == f"other.db: {NAMES} done.\n"
 
 
 def test_a_newer_store_is_told_apart_and_left_alone(tmp_path: Path) -> None:
