@@ -61,7 +61,7 @@ def refuse_unserved(request: CreateResponse, sent: frozenset[str]) -> None:
     for name in sorted(_NOT_YET.keys() & sent):  # so that the same request is always refused in the same words
         if getattr(request, name):
             raise UnsupportedParameter(_NOT_YET[name], param=name)
-    said = any(type(item) is not CompactionTrigger for item in request.input)
+    said = {*map(type, request.input)} - {CompactionTrigger}
     if not (said or request.previous_response_id or request.conversation):
         raise MissingParameter("Missing required parameter: 'input'.", param="input")
 

@@ -6,6 +6,7 @@ What is wrong with a request is raised here, so a client gets a plain 4xx for it
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from time import time
 
 from msgspec import Struct
@@ -238,8 +239,7 @@ class Planner:
 
     async def _approved(self, going: Going, again: bool) -> list[Approved]:
         request, approvals = going.decoded.request, self._toolkit.approvals
-        answered = any(type(item) is McpApprovalResponse for item in (*going.earlier, *request.input))
-        if approvals is None or not answered:
+        if approvals is None or McpApprovalResponse not in map(type, chain(going.earlier, request.input)):
             return []
         approved = await approvals.pending(going.tenant, going.earlier, request.input, again)
         labels = {tool.server_label for tool in request.tools if isinstance(tool, McpTool)}
