@@ -4,8 +4,8 @@ import pytest
 
 from tools.lanes import LANES
 
-MODELS = ("contracts/test_engine", "engines/llamacpp", "real", "cli")  # load a model, and what is as slow
-SERVERS = ("clients", "faults")  # start whole servers, and mostly wait for them
+MODELS = ("contracts/test_engine", "engines/llamacpp", "real")  # load a model
+SERVERS = ("cli", "clients", "faults")  # start whole servers, and mostly wait for them
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
