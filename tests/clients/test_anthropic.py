@@ -171,8 +171,8 @@ def test_the_embedded_model_speaks_it_and_counts_alike(embedded: Live) -> None:
         stopped = client.messages.create(
             model=model,
             max_tokens=64,
-            temperature=0,  # else it may find one word enough
+            extra_body={"temperature": 0},  # else it may find one word enough
             stop_sequences=[" "],
-            messages=[{"role": "user", "content": "Count to ten."}],
+            messages=[{"role": "user", "content": "Write a sentence about the sea."}],
         )
         assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", " ")

@@ -22,6 +22,7 @@ class Shelf:
 
     def __init__(self, missing: str = "") -> None:
         self.missing = missing
+        self.says = "It is on page 7."
         self.uses: list[Use] = []
         self.began = asyncio.Event()
         self.may_end = asyncio.Event()
@@ -52,7 +53,7 @@ class Reader:
         self._shelf.uses.append(use)
         self._shelf.began.set()
         await self._shelf.may_end.wait()
-        return Used(item=FileSearchCall(status="completed", queries=[use.arguments]), said="It is on page 7.")
+        return Used(item=FileSearchCall(status="completed", queries=[use.arguments]), said=self._shelf.says)
 
     def unrun(self, use: Use, why: str) -> Used:
         return Used(item=FileSearchCall(status="failed", queries=[use.arguments]), said=why)

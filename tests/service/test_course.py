@@ -69,6 +69,18 @@ async def test_the_next_turn_is_told_what_the_tool_said(engine: FakeEngine) -> N
     assert [tool["function"]["name"] for tool in shown(engine, 1).tools] == ["find_in_files", "mine"]
 
 
+@pytest.mark.parametrize("size", [200_000, 20_000])
+async def test_a_result_that_does_not_fit_the_context_is_told_in_part(engine: FakeEngine, size: int) -> None:
+    shelf = Shelf()
+    shelf.says = "x" * size
+    engine.says(*finds())
+    engine.says(Text("Long."))
+    response = await answered(planner_of(engine, shelf))
+    assert response.status == "completed"
+    told = shown(engine, 1).messages[-1]["content"]
+    assert told == shelf.says if size < 100_000 else told.endswith("they do not fit the context.]")
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "file_search"}, {"type": "function", "name": "find_in_files"}])
 async def test_what_is_demanded_is_demanded_of_the_first_turn_alone(engine: FakeEngine, choice: Any) -> None:
     if isinstance(choice, dict) and choice["type"] == "function":

@@ -5,6 +5,7 @@ asked for once.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec import Struct
@@ -13,18 +14,21 @@ from msgspec.structs import replace
 from antiphon.agent.course import ClientCall, ClientOutput, Floor, Sofar, Step
 from antiphon.agent.plan import Plan
 from antiphon.core.deltas import Opened, Ran, Said
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, ContextTooLong
 from antiphon.protocol.builtin_items import McpListedTool
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.items import InputItem, McpListTools, OutputItem
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import AllowedTools, CustomTool, FunctionTool, McpTool, NamespaceTool, ToolChoice
+from antiphon.service.abridging import STEPS, abridged
 from antiphon.service.approvals import Approved, Deed
 from antiphon.service.compaction_step import CompactionStep
 from antiphon.service.rewriting import joined
 from antiphon.service.toolkit import Toolkit
 from antiphon.tools.base import Rewriter, Tool, Use
 from antiphon.tools.mcp.tools import McpTools
+
+log = logging.getLogger(__name__)
 
 Replan = Callable[[Decoded, Mapping[str, Said]], Awaitable[Plan]]  # with a place at the model, for which it waits
 
@@ -121,8 +125,17 @@ class ResponseCourse:
             tools=[tool for tool in request.tools if isinstance(tool, _CLIENTS)] if sofar.spent else request.tools,
             tool_choice=_choice(request, sofar),
         )
-        plan = await self._replan(replace(self._going.decoded, request=further), sofar.said)
+        plan = await self._fitted(replace(self._going.decoded, request=further), sofar)
         return replace(plan, rewriter=self._rewriter())
+
+    async def _fitted(self, decoded: Decoded, sofar: Sofar) -> Plan:
+        """With as much of what tools said as the context has room for."""
+        for most in STEPS[:-1]:
+            try:
+                return await self._replan(decoded, abridged(sofar.output, sofar.said, most))
+            except ContextTooLong:
+                log.info("%s: what its tools said is too long, and is told in part", self._going.id)
+        return await self._replan(decoded, abridged(sofar.output, sofar.said, STEPS[-1]))
 
     async def close(self) -> None:
         for tool in self._tools.values():
