@@ -69,7 +69,8 @@ class _Drill:
         over = time.monotonic() - began - longest
         self.overrun = max(self.overrun, over)
         self._findings.tried()
-        if status != 200 or response.get("status") != "completed":
+        cut = (response.get("incomplete_details") or {}).get("reason") == "max_output_tokens"  # the fake repeats it all
+        if status != 200 or (response.get("status") != "completed" and not cut):
             self._findings.violated(f"{name}: {status} {body[:200]!r}")
         if over > MOST_OVERRUN:
             self._findings.violated(f"{name}: the response took {over:.2f} s too long")

@@ -1,11 +1,11 @@
-from antiphon.protocol.items import InputText, McpCall
+from antiphon.protocol.items import InputImage, InputText, McpCall
 from antiphon.service.abridging import STEPS, abridged
 
 
 def test_what_is_longer_is_cut_and_says_so_and_the_rest_is_as_it_was() -> None:
     long = McpCall(id="mcp_1", server_label="s", name="t", arguments="{}", output="ab" * 1000)
     short = McpCall(id="mcp_2", server_label="s", name="t", arguments="{}", output="ab")
-    parts = [InputText(text="c" * 9999)]
+    parts: list[InputText | InputImage] = [InputText(text="c" * 9999)]
     told = abridged([long, short], {"mcp_2": "said", "mcp_3": parts}, 1024)
     assert told["mcp_1"] == "ab" * 512 + "\n[976 more characters are left out: they do not fit the context.]"
     assert (told["mcp_2"], told["mcp_3"]) == ("said", parts)
