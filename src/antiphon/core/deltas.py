@@ -108,7 +108,7 @@ class Opened(Struct, frozen=True, array_like=True, tag="i"):
 
 
 class Stage(Struct, frozen=True, array_like=True, tag="g"):
-    """How far it is: searching, interpreting, generating."""
+    """How far it is: searching, interpreting, generating; or that it makes progress."""
 
     key: int
     word: str

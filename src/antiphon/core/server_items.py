@@ -68,6 +68,7 @@ _CUT = {"status": "incomplete"}
 KINDS: Mapping[type, Kind] = {
     McpCall: Kind(
         begins=ev.McpCallInProgress,
+        stages={"progress": ev.McpCallInProgress},  # there is no other word for it
         completed=ev.McpCallCompleted,
         failed=ev.McpCallFailed,
         whole=Whole("arguments", ev.McpCallArgumentsDelta, ev.McpCallArgumentsDone),

@@ -49,7 +49,12 @@ VERSION = 1
 _HEAD = 5  # bytes: one for the version, four for the sum
 _Lengths = list[Annotated[int, Meta(ge=0)]]
 _PHASES: tuple[Phase | None, ...] = (None, "commentary", "final_answer")  # a Break's key is its place here
-_WORDS = ("searching", "interpreting", "generating")  # the place of a Stage's word is its length; new ones come last
+_WORDS = (
+    "searching",
+    "interpreting",
+    "generating",
+    "progress",
+)  # the place of a Stage's word is its length; new ones come last
 
 
 class _Run(Struct, frozen=True, array_like=True):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from openai.types.responses.response_output_item import McpCall as OpenAiMcpCall
 from openai.types.responses.response_output_item import McpListTools as OpenAiMcpListTools
 
+from antiphon.core.deltas import Delta, Stage
 from antiphon.protocol.builtin_items import McpProtocolError, McpToolError
 from antiphon.protocol.items import InputImage, InputText, McpCall
 from antiphon.protocol.tools import McpTool, ToolNames
@@ -116,6 +117,18 @@ async def test_an_unknown_tool_is_not_called(everything: McpTools) -> None:
 async def test_a_long_call_goes_on_as_long_as_it_makes_progress(everything: McpTools) -> None:
     item = await called(everything, "trigger-long-running-operation", duration=2, steps=5)
     assert item.status == "completed"
+
+
+async def test_progress_is_told_now_and_then(everything: McpTools) -> None:
+    told: list[Delta] = []
+
+    async def tell(delta: Delta) -> None:
+        told.append(delta)
+
+    wanted = use("trigger-long-running-operation", duration=1.5, steps=30)
+    assert (await everything.run(wanted, tell)).item.status == "completed"  # type: ignore[union-attr]  # a call's
+    assert set(told) == {Stage(wanted.key, "progress")}
+    assert 1 <= len(told) <= 3
 
 
 async def test_a_silent_call_ends_at_its_deadline_and_others_go_on(everything: McpTools) -> None:

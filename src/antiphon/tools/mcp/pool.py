@@ -42,7 +42,7 @@ class Session(Protocol):
 
     async def tools(self, until: float) -> list[Json]: ...
 
-    async def call(self, name: str, arguments: Json, until: float) -> Json: ...
+    async def call(self, name: str, arguments: Json, until: float, alive: Callable[[], None]) -> Json: ...
 
     async def alive(self, until: float) -> bool: ...
 
@@ -105,9 +105,11 @@ class Sessions:
             return None
         return held.listed.tools if held.listed.changes == held.session.changes else ()
 
-    async def call(self, tenant: str, server: Server, name: str, arguments: Json) -> Json:
-        """Once, whatever comes of it. A session that was not used for a while is asked first whether it still is one,
-        so that a server's restart costs no call."""
+    async def call(
+        self, tenant: str, server: Server, name: str, arguments: Json, alive: Callable[[], None] = lambda: None
+    ) -> Json:
+        """Once, whatever comes of it; `alive` is told of every progress. A session that was not used for a while is
+        asked first whether it still is one, so that a server's restart costs no call."""
         await self._load()
         until = self._now() + self._settings.call_seconds
         held, rested = await self._ready(tenant, server, until)
@@ -115,7 +117,7 @@ class Sessions:
             soon = min(until, self._now() + self._settings.list_seconds)
             if not await self._use(held, lambda: held.session.alive(soon)):
                 held, _ = await self._ready(tenant, server, until)
-        result = await self._use(held, lambda: held.session.call(name, arguments, until))
+        result = await self._use(held, lambda: held.session.call(name, arguments, until, alive))
         held.heard = self._now()
         return result
 

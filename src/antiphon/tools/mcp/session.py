@@ -128,8 +128,8 @@ class Session:
                 return found
         raise McpFailed(f"{self._server.name} lists its tools on more than {_PAGES} pages.", rpc=_WRONG)
 
-    async def call(self, name: str, arguments: Json, until: float) -> Json:
-        """Once. `until` moves on with every sign of life, up to a bound."""
+    async def call(self, name: str, arguments: Json, until: float, alive: Callable[[], None]) -> Json:
+        """Once. `until` moves on with every sign of life, up to a bound; `alive` is told of each."""
         loop = asyncio.get_running_loop()
         longest = loop.time() + self._settings.longest_seconds
         deadline = until
@@ -138,6 +138,7 @@ class Session:
             nonlocal deadline
             log.debug("%s is at %s of %s.", self._server.name, progress, total)
             deadline = min(longest, loop.time() + self._settings.call_seconds)
+            alive()
 
         client = self._open_client()
         request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))

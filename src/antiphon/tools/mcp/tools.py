@@ -3,12 +3,13 @@
 What a server makes of a call, an error of its own included, is the call's item. What is raised is ours.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from antiphon.core.deltas import Said
+from antiphon.core.deltas import Said, Stage
 from antiphon.errors import McpFailed
 from antiphon.protocol.builtin_items import (
     McpCall,
@@ -30,6 +31,7 @@ Json = dict[str, Any]
 
 _INVALID_PARAMS: Final = -32602
 _UNRUN: Final = -32000
+_PROGRESS_SECONDS: Final = 1.0  # between two words about it
 _NOW: Final = 0.0  # seconds
 
 
@@ -79,7 +81,7 @@ class McpTools:
         self._ran.add(use.id)
         server = self._server(use.namespace or "")
         try:
-            return await self._called(server, use)
+            return await self._called(server, use, tell)
         except McpFailed as error:
             return Used(item=self._item(use, "failed", error=_error(error)))
 
@@ -92,11 +94,17 @@ class McpTools:
     async def close(self) -> None:
         """Sessions live on for whoever comes next."""
 
-    async def _called(self, server: Server, use: Use) -> Used:
+    async def _called(self, server: Server, use: Use, tell: Tell) -> Used:
         arguments = _arguments(use.arguments)
         if use.name not in await self._listed(server.label):
             raise McpFailed(f"{server.name} has no tool {use.name[:64]!r} that may be called.", rpc=_INVALID_PARAMS)
-        result = await self._sessions.call(self._tenant, server, use.name, arguments)
+        news = asyncio.Event()
+        telling = asyncio.create_task(_tell_progress(use, tell, news))
+        try:
+            result = await self._sessions.call(self._tenant, server, use.name, arguments, news.set)
+        finally:
+            telling.cancel()
+            await asyncio.wait([telling])
         return self._used(server, use, result)
 
     def _used(self, server: Server, use: Use, result: Json) -> Used:
@@ -132,6 +140,15 @@ class McpTools:
             approval_request_id=use.approval,
             **rest,
         )
+
+
+async def _tell_progress(use: Use, tell: Tell, news: asyncio.Event) -> None:
+    """Now and then: a server may speak of it as often as it likes."""
+    while True:
+        await news.wait()
+        news.clear()
+        await tell(Stage(use.key, "progress"))
+        await asyncio.sleep(_PROGRESS_SECONDS)
 
 
 def _arguments(text: str) -> Json:
