@@ -72,6 +72,7 @@ def test_a_schema_that_is_none_becomes_that_of_an_object() -> None:
         ({"read_only": True}, ["srv__read"]),
         ({"read_only": False}, ["srv__write"]),
         ({"tool_names": ["write"], "read_only": True}, []),
+        ({}, ["srv__read", "srv__write"]),
         (None, ["srv__read", "srv__write"]),
     ],
 )

@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from antiphon.core.history import History, is_output
+from antiphon.core.mcp_rules import allows, needs_approval
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue
 from antiphon.protocol.grammars import knows_lark
@@ -28,7 +29,6 @@ from antiphon.protocol.items import (
 )
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import CustomTool, FunctionTool, GrammarInput, McpTool, NamespaceTool, Tool
-from antiphon.render.mcp import listed, needs_approval
 
 NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "_-")
 LONGEST_NAME: Final = 64  # what chat completions take
@@ -155,7 +155,7 @@ class _Declaring:
         for key in [key for key, each in self.declared.items() if each.kind == "mcp" and key[0] == item.server_label]:
             del self.declared[key]
         about = "" if server.server_description is UNSET else server.server_description
-        for tool in listed(server, item):
+        for tool in [tool for tool in item.tools if allows(server, tool)]:
             function = FunctionTool(name=tool.name, description=tool.description, parameters=_object(tool.input_schema))
             each = _Declaration(
                 tool=function,
@@ -164,7 +164,7 @@ class _Declaring:
                 about=about,
                 approval=needs_approval(server, tool),
             )
-            self.declared.setdefault(each.key, each)  # a namespace of that name was there before
+            self.declared.setdefault(each.key, each)  # of two with one name, or a namespace's, the first
 
     def flat(self, tool: Tool) -> Iterator[_Declaration]:
         match tool:

@@ -13,7 +13,6 @@ from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.builtin_items import McpListedTool
 from antiphon.protocol.schemas import Vetting
-from antiphon.protocol.tools import McpTool, ToolNames
 
 log = logging.getLogger(__name__)
 
@@ -39,24 +38,6 @@ def fit(tools: Sequence[Json], label: str, limits: Limits) -> tuple[McpListedToo
             continue
         found[name] = _listed(tool)
     return tuple(found.values())
-
-
-def allows(declared: McpTool, named: Sequence[str] | None, tool: McpListedTool) -> bool:
-    """`named`: those that the operator lets anybody use; None: all."""
-    if named is not None and tool.name not in named:
-        return False
-    allowed = declared.allowed_tools
-    if allowed is None:
-        return True
-    if not isinstance(allowed, ToolNames):
-        return tool.name in allowed
-    if allowed.tool_names is not UNSET and tool.name not in allowed.tool_names:
-        return False
-    return allowed.read_only is UNSET or allowed.read_only == _reads_only(tool)
-
-
-def _reads_only(tool: McpListedTool) -> bool:
-    return tool.annotations is not UNSET and tool.annotations.get("readOnlyHint") is True
 
 
 def _listed(tool: Json) -> McpListedTool:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.core.deltas import Said, Stage
+from antiphon.core.mcp_rules import allows
 from antiphon.errors import McpFailed
 from antiphon.protocol.builtin_items import (
     McpCall,
@@ -21,7 +22,6 @@ from antiphon.protocol.builtin_items import (
 )
 from antiphon.protocol.tools import McpTool
 from antiphon.tools.base import Rewriter, Tell, Use, Used
-from antiphon.tools.mcp.lists import allows
 from antiphon.tools.mcp.pool import Sessions
 from antiphon.tools.mcp.results import content_of, output_of, said_of
 from antiphon.tools.mcp.servers import Server, server_of
@@ -122,7 +122,8 @@ class McpTools:
     def _allowed(self, label: str, tools: Sequence[McpListedTool]) -> dict[str, McpListedTool]:
         spec = self._settings.servers.get(label) if self._server(label).named else None
         named = spec.allowed_tools if spec is not None else None
-        return {tool.name: tool for tool in tools if allows(self._declared[label], named, tool)}
+        usable = [tool for tool in tools if named is None or tool.name in named]
+        return {tool.name: tool for tool in usable if allows(self._declared[label], tool)}
 
     def _server(self, label: str) -> Server:
         if label not in self._declared:

@@ -3,20 +3,17 @@
 from msgspec import UNSET
 
 from antiphon.protocol.builtin_items import McpListedTool
-from antiphon.protocol.items import McpListTools
 from antiphon.protocol.tools import ApprovalRules, McpTool, ToolNames
 
 
-def listed(server: McpTool, item: McpListTools) -> list[McpListedTool]:
-    """Those that the declaration allows; of two with one name the first."""
+def allows(server: McpTool, tool: McpListedTool) -> bool:
+    """A filter without a word keeps nothing out."""
     allowed = server.allowed_tools
-    unique = {tool.name: tool for tool in reversed(item.tools)}
-    tools = [tool for tool in item.tools if unique[tool.name] is tool]
     if allowed is None:
-        return tools
+        return True
     if isinstance(allowed, ToolNames):
-        return [tool for tool in tools if _matches(allowed, tool)]
-    return [tool for tool in tools if tool.name in allowed]
+        return _is_empty(allowed) or _matches(allowed, tool)
+    return tool.name in allowed
 
 
 def needs_approval(server: McpTool, tool: McpListedTool) -> bool:
@@ -31,15 +28,17 @@ def needs_approval(server: McpTool, tool: McpListedTool) -> bool:
     return rules.always is UNSET
 
 
+def _is_empty(names: ToolNames) -> bool:
+    return names.tool_names is UNSET and names.read_only is UNSET
+
+
 def _matches(names: ToolNames, tool: McpListedTool) -> bool:
-    """By every word of it: an empty filter is about nothing."""
-    by_name = names.tool_names is not UNSET
-    by_effect = names.read_only is not UNSET
-    if by_name and tool.name not in (names.tool_names or ()):
+    """By every word of it: an empty one is about nothing."""
+    if names.tool_names is not UNSET and tool.name not in names.tool_names:
         return False
-    if by_effect and names.read_only != _reads_only(tool):
+    if names.read_only is not UNSET and names.read_only != _reads_only(tool):
         return False
-    return by_name or by_effect
+    return not _is_empty(names)
 
 
 def _reads_only(tool: McpListedTool) -> bool:
