@@ -13,6 +13,7 @@ from msgspec import Struct
 from antiphon.agent.course import Course
 from antiphon.agent.hearing import Hearing, tried
 from antiphon.agent.insist import Insisting, Outcome
+from antiphon.agent.insist import insisting as insisting_on
 from antiphon.agent.loop import Bounds, Loop
 from antiphon.agent.plan import Plan
 from antiphon.agent.remains import Remains
@@ -166,7 +167,7 @@ class Run:
 
     async def _taken(self, plan: Plan, tell: Tell, begins: bool = False) -> Plan:
         """One turn: a call of the model, and others while it did not do as it must. Gives the plan of the last."""
-        insisting = None if plan.insists is None else Insisting(plan.insists)
+        insisting = insisting_on(plan)
         while True:
             turn = await self._called(plan, tell, None if insisting is None else insisting.sieve, begins)
             if insisting is None:
