@@ -34,7 +34,7 @@ LAYERS = [
     {"render", "parsers", "engines", "tools", "stores"},
     {"core"},
     {"protocol"},
-    {"config", "admission", "egress", "observe"},
+    {"config", "admission", "confined", "egress", "observe"},
     {"ids", "errors", "limits"},
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}

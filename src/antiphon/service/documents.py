@@ -2,15 +2,14 @@
 whoever wrote one may have written it to keep a reader busy for ever."""
 
 import asyncio
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from antiphon.admission import Admission
+from antiphon.confined import said_by
 from antiphon.core.documents import is_pdf, kind_of, text_in
 from antiphon.errors import InvalidFile, UnsupportedParameter
 from antiphon.limits import Limits
@@ -76,39 +75,14 @@ class Documents:
         raise InvalidFile(_FAULTS.get(report.fault, _BROKEN), param=param)
 
     async def _report(self, body: bytes) -> Report:
-        """Of a child that lives as long as this waits for it."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-m", "antiphon.service.files_pdf",
-            str(self._limits.file_pages), str(self._limits.file_characters), str(int(self._seconds) + 1),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True, env={}, cwd="/",
-        )  # fmt: skip
-        try:
-            said = await self._said(process, body)
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        limits = self._limits
+        bounds = (str(limits.file_pages), str(limits.file_characters), str(int(self._seconds) + 1))
+        most = limits.file_characters * _WIDEST + _READ
+        said = await said_by(("-m", "antiphon.service.files_pdf", *bounds), body, most)
         try:
             return _decoder.decode(said)
         except msgspec.MsgspecError:
             return Report(fault="broken")
-
-    async def _said(self, process: asyncio.subprocess.Process, body: bytes) -> bytes:
-        """It hears all before it says a word."""
-        given, taken = process.stdin, process.stdout
-        assert given is not None
-        assert taken is not None
-        with suppress(ConnectionError):  # it died of its bounds
-            given.write(body)
-            await given.drain()
-        given.close()
-        pieces: list[bytes] = []
-        room = self._limits.file_characters * _WIDEST + _READ
-        while room > 0 and (piece := await taken.read(_READ)):
-            pieces.append(piece)
-            room -= len(piece)
-        return b"".join(pieces)
 
     def _too_long(self, param: str) -> InvalidFile:
         return InvalidFile(

@@ -4,8 +4,6 @@ written it to keep a reader busy for ever. What is text already is taken as it i
 
 import asyncio
 import codecs
-import sys
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -14,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.admission import Admission
+from antiphon.confined import said_by
 from antiphon.core.documents import kind_of, text_in
 from antiphon.egress import Caps, Egress, Fetched
 from antiphon.errors import FetchFailed
@@ -21,7 +20,6 @@ from antiphon.errors import FetchFailed
 MOST_BYTES = 5 * 1024 * 1024
 MOST_CHARACTERS = 400_000  # of one page; the rest of a longer one is not shown
 _AT_ONCE, _QUEUE = 2, 256  # children
-_READ = 256 * 1024
 _WIDEST = 12  # bytes of a character in the child's answer
 _CHILD = str(Path(__file__).with_name("web_text.py"))
 _HTML: Final = ("text/html", "application/xhtml")
@@ -80,42 +78,13 @@ class Reader:
                 raise FetchFailed(f"{fetched.url[:200]} could not be read within {self._seconds:g} seconds.") from None
 
     async def _told(self, fetched: Fetched) -> Read:
-        """By a child that lives as long as this waits for it."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", _CHILD,
-            fetched.url, _charset(fetched.charset), str(MOST_CHARACTERS), str(int(self._seconds) + 1),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True, env={}, cwd="/",
-        )  # fmt: skip
-        try:
-            said = await _said(process, fetched.body)
-            await process.wait()
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+        bounds = (str(MOST_CHARACTERS), str(int(self._seconds) + 1))
+        program = (_CHILD, fetched.url, _charset(fetched.charset), *bounds)
+        said = await said_by(program, fetched.body, MOST_CHARACTERS * _WIDEST + MOST_BYTES)
         try:
             return _decoder.decode(said)
         except msgspec.MsgspecError:
             raise FetchFailed(f"{fetched.url[:200]} is a page that cannot be read.") from None
-
-
-async def _said(process: asyncio.subprocess.Process, body: bytes) -> bytes:
-    """It hears all before it says a word."""
-    given, taken = process.stdin, process.stdout
-    assert given is not None
-    assert taken is not None
-    with suppress(ConnectionError):  # it died of its bounds
-        given.write(body)
-        await given.drain()
-    given.close()
-    pieces: list[bytes] = []
-    room = MOST_CHARACTERS * _WIDEST + MOST_BYTES
-    while room > 0 and (piece := await taken.read(_READ)):
-        pieces.append(piece)
-        room -= len(piece)
-    return b"".join(pieces)
 
 
 def _is_html(fetched: Fetched) -> bool:
