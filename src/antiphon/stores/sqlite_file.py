@@ -6,7 +6,7 @@ What a commit acknowledged is on the disk (synchronous=FULL). Deleted content is
 import errno
 import os
 import re
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -126,16 +126,17 @@ def _set(path: str, **settings: Any) -> Connection:
 
 
 def _migrated(connection: Connection) -> Connection:
-    """By one process at a time; another one then finds nothing left to do."""
-    try:
+    """By one process at a time; another one then finds nothing left to do. Closed, unless that goes well."""
+    with ExitStack() as failed:
+        failed.callback(connection.close)
+        failed.callback(connection.roll_back)
         connection.run("BEGIN IMMEDIATE")
         connection.run(schema.LEDGER)
         for migration in schema.pending("sqlite", connection.drive(schema.current())):
             connection.run(migration.text)
             connection.drive(schema.done(migration))
         connection.run("COMMIT")
-    finally:
-        connection.roll_back()
+        failed.pop_all()
     return connection
 
 
