@@ -61,22 +61,18 @@ def test_a_response_has_every_field_with_its_default() -> None:
     }
 
 
-@pytest.mark.shows("A7.2", "A7.3", "A7.4", "A7.5")
-def test_usage_is_complete_and_by_turn() -> None:
+@pytest.mark.shows("A7.2", "A7.4")
+def test_usage_is_complete_and_lists_no_turns_where_there_is_nothing_to_list() -> None:
     assert sent(Usage()) == {
         "input_tokens": 0,
         "input_tokens_details": {
             "cached_tokens": 0,
             "cache_write_tokens": 0,
-            "input_tokens_per_turn": [],
-            "cached_tokens_per_turn": [],
         },
         "output_tokens": 0,
         "output_tokens_details": {
             "reasoning_tokens": 0,
             "tool_output_tokens": 0,
-            "output_tokens_per_turn": [],
-            "tool_output_tokens_per_turn": [],
         },
         "total_tokens": 0,
     }

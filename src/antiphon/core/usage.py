@@ -30,20 +30,13 @@ def usage(turns: Sequence[Counts]) -> Usage:
 
 
 def _of_one(turn: Counts) -> Usage:
-    """What the sums come to for most responses."""
+    """What the sums come to for most responses. Counts of each turn would say the same once more, and there are clients
+    that take every detail for a number."""
     return Usage(
         input_tokens=turn.input_tokens,
-        input_tokens_details=InputTokensDetails(
-            cached_tokens=turn.cached_tokens,
-            input_tokens_per_turn=[turn.input_tokens],
-            cached_tokens_per_turn=[turn.cached_tokens],
-        ),
+        input_tokens_details=InputTokensDetails(cached_tokens=turn.cached_tokens),
         output_tokens=turn.output_tokens,
-        output_tokens_details=OutputTokensDetails(
-            reasoning_tokens=turn.reasoning_tokens,
-            output_tokens_per_turn=[turn.output_tokens],
-            tool_output_tokens_per_turn=[0],
-        ),
+        output_tokens_details=OutputTokensDetails(reasoning_tokens=turn.reasoning_tokens),
         total_tokens=turn.input_tokens + turn.output_tokens,
     )
 

@@ -26,15 +26,15 @@ ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "u
 class InputTokensDetails(Struct, kw_only=True):
     cached_tokens: int = 0
     cache_write_tokens: int = 0
-    input_tokens_per_turn: list[int] = []
-    cached_tokens_per_turn: list[int] = []
+    input_tokens_per_turn: list[int] | UnsetType = UNSET
+    cached_tokens_per_turn: list[int] | UnsetType = UNSET
 
 
 class OutputTokensDetails(Struct, kw_only=True):
     reasoning_tokens: int = 0
     tool_output_tokens: int = 0
-    output_tokens_per_turn: list[int] = []
-    tool_output_tokens_per_turn: list[int] = []
+    output_tokens_per_turn: list[int] | UnsetType = UNSET
+    tool_output_tokens_per_turn: list[int] | UnsetType = UNSET
 
 
 class Usage(Struct, kw_only=True):
