@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 Prefix = Literal[
     "resp", "msg", "rs", "fc", "ctc", "call", "ws", "fs", "ci", "ig", "mcp", "mcpl", "mcpr",
-    "conv", "req", "conn", "cmp", "item", "toolu",
+    "conv", "req", "conn", "cmp", "item", "toolu", "steer", "sh", "lsh", "apc", "tsc", "steer",
 ]  # fmt: skip
 
 _HEX = 32

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.agent.declared import Declared
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Text, Thought
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Put, Text, Thought
+from antiphon.protocol.items import ShellCall
 from antiphon.render.tools import Offer
 from tests.parsers.cuts import CUTS, pieces
 
@@ -53,6 +54,45 @@ def test_what_the_server_runs_is_gathered_and_told_only_if_its_arguments_are() -
     told = [*declared.gather(declared.name([*said, CallStarted(2, "add")]))]
     assert [delta.key for delta in told if not isinstance(delta, Text)] == [0, 0, 0, 2]  # type: ignore[union-attr]  # calls
     assert [(wish.offer.name, wish.arguments) for wish in declared.wishes] == [("add", "{}"), ("drop", "")]
+
+
+@pytest.mark.shows("E.24")
+def test_a_call_of_a_tool_of_the_clients_own_is_told_as_its_item_once_it_is_whole() -> None:
+    declared = Declared({"shell": Offer("shell", "shell")})
+    pieces: list[Delta] = [CallStarted(0, "shell"), CallDelta(0, '{"commands":'), CallDelta(0, '["ls"]}')]
+    assert [*declared.gather(declared.name(pieces))] == []
+    (put,) = declared.gather(declared.name([CallDone(0)]))
+    assert isinstance(put, Put)
+    assert isinstance(put.item, ShellCall)
+    assert put.item.action.commands == ["ls"]
+    assert [*declared.gather(declared.name([CallDone(0)]))] == []
+    assert not declared.wishes
+    assert not declared.cut_short()
+    assert declared.clients == 1
+
+
+@pytest.mark.shows("D2.4")
+def test_of_what_was_cut_it_has_the_beginning() -> None:
+    declared = Declared({"shell": Offer("shell", "shell")})
+    assert [*declared.gather(declared.name([CallStarted(0, "shell"), CallDelta(0, '{"commands": ["ls", "r')]))] == []
+    (put,) = declared.cut_short()
+    assert isinstance(put, Put)
+    assert isinstance(put.item, ShellCall)
+    assert (put.item.status, put.item.action.commands) == ("incomplete", ["ls"])
+
+
+@pytest.mark.parametrize("name", ["shell", "container.exec", "container.anything", "functions.shell"])
+@pytest.mark.shows("D2.2")
+def test_whatever_gpt_oss_calls_in_its_container_is_for_the_first_shell(name: str) -> None:
+    shells = {kind: Offer(kind, kind, recipient="container.exec") for kind in ("shell", "local_shell")}
+    assert [*Declared({**OFFERS, **shells}).name([CallStarted(0, name)])] == [CallStarted(0, "shell")]
+    assert [*Declared(OFFERS).name([CallStarted(0, name)])] == []
+
+
+def test_another_try_gives_out_other_keys() -> None:
+    declared = Declared(OFFERS)
+    assert [*declared.name([CallStarted(0, "weather"), CallStarted(1, "sql")])]
+    assert [*declared.again().name([CallStarted(0, "weather")])] == [CallStarted(2, "weather")]
 
 
 @pytest.mark.parametrize("name", ["get", "nothing", ""])

@@ -2,12 +2,16 @@
 
 import pytest
 
-from antiphon.core.deltas import Text
+from antiphon.agent.remains import remains
+from antiphon.core.deltas import Put, Text, Turned
+from antiphon.core.entries import Began
+from antiphon.core.prompt import Counts
 from antiphon.engines.fake import FakeEngine
 from antiphon.protocol.items import McpCall, Message
 from antiphon.tools.base import Use
 from tests.agent.courses import Errand, Listing
 from tests.agent.test_loop import killed, kinds, resumed
+from tests.core.served import CLIENTS
 
 pytestmark = pytest.mark.anyio
 
@@ -50,3 +54,15 @@ async def test_what_was_allowed_and_begun_is_given_up(engine: FakeEngine) -> Non
     call = later.response.output[1]
     assert isinstance(call, McpCall)
     assert call.status == "failed"
+
+
+def test_a_model_that_had_called_a_tool_of_the_clients_own_had_not_said_all() -> None:
+    assert remains([Began(), Put(CLIENTS[0])]) is None
+    assert remains([Began(), Put(CLIENTS[0]), Turned()]) is not None
+
+
+async def test_a_response_that_is_the_clients_turn_ends_there(engine: FakeEngine) -> None:
+    later = await resumed(listing(engine), [Began(), Put(CLIENTS[0]), Turned(Counts(input_tokens=1))])
+    assert kinds(later) == ["shell_call"]
+    assert later.response.status == "completed"
+    assert not engine.seen

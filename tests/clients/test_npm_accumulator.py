@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.deltas import Delta, Opened, Ran, Stage
+from antiphon.core.deltas import Delta, Opened, Put, Ran, Stage
 from antiphon.core.fold import fold
 from antiphon.core.server_items import KINDS
 from antiphon.protocol.events import Event
-from tests.core.served import ENDS
+from tests.core.served import CLIENTS, ENDS
 from tests.core.streams import ENDINGS, any_deltas, emitted, sent
 from tests.core.test_whole_loop import emitted as whole_loop
 from tests.npm import installed, node
@@ -48,7 +48,10 @@ def agrees(final: dict[str, Any], events: list[Event]) -> bool:
 
 def _known(item: dict[str, Any]) -> tuple[Any, ...]:
     """What the helper adds to items of its own is left out."""
-    return tuple(item.get(name) for name in ("type", "id", "status", "arguments", "output", "error", "code", "action"))
+    return tuple(
+        item.get(name)
+        for name in ("type", "id", "status", "arguments", "output", "error", "code", "action", "operation")
+    )
 
 
 @pytest.mark.shows("A.57", "E.6")
@@ -66,6 +69,12 @@ def test_it_takes_every_kind_of_item_however_it_ends(accumulate: Accumulate) -> 
         stages: list[Delta] = [Stage(0, word) for word in KINDS[kind].stages]
         streams += [emitted([Opened(0, ends[0]), *stages, Ran(0, end)]) for end in ends]
         streams += [emitted([Opened(0, ends[0]), *stages], ending) for ending in ENDINGS if ending.error is None]
+    assert all(map(agrees, accumulate(streams), streams))
+
+
+@pytest.mark.shows("A.57", "E.23", "E.24", "E.25")
+def test_it_takes_calls_of_the_clients_own_tools(accumulate: Accumulate) -> None:
+    streams = [emitted([Put(item)]) for item in CLIENTS] + [emitted([Put(item) for item in CLIENTS])]
     assert all(map(agrees, accumulate(streams), streams))
 
 

@@ -5,19 +5,24 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.core.deltas import PutItem, ServerItem
+from antiphon.core.deltas import ClientItem, PutItem, ServerItem
 from antiphon.protocol.builtin_items import (
     CodeLogs,
+    DeleteFile,
     FileSearchResult,
     FindAction,
+    LocalShellAction,
     McpListedTool,
     McpProtocolError,
     McpToolError,
     OpenPageAction,
     SearchAction,
+    ShellAction,
     Source,
+    UpdateFile,
 )
 from antiphon.protocol.items import (
+    ApplyPatchCall,
     CodeInterpreterCall,
     Compaction,
     CustomToolCallOutput,
@@ -26,11 +31,15 @@ from antiphon.protocol.items import (
     ImageGenerationCall,
     InputImage,
     InputText,
+    LocalShellCall,
     McpApprovalRequest,
     McpCall,
     McpListTools,
+    ShellCall,
+    ToolSearchCall,
     WebSearchCall,
 )
+from antiphon.protocol.tools import LocalEnvironment
 
 _TOOL = McpListedTool(name="t", input_schema={"type": "object"}, annotations={"readOnlyHint": True})
 _FOUND = SearchAction(query="q", queries=["q"], sources=[Source(url="https://a.example/")])
@@ -80,6 +89,19 @@ PUT: tuple[PutItem, ...] = (
         status="completed",
     ),
     CustomToolCallOutput(call_id="call_3", output="ls", status="completed"),
+)
+CLIENTS: tuple[ClientItem, ...] = (
+    ShellCall(
+        call_id="",
+        status="completed",
+        action=ShellAction(commands=["ls -l", "pwd"], timeout_ms=1000),
+        environment=LocalEnvironment(),
+    ),
+    ShellCall(call_id="", status="incomplete", action=ShellAction(commands=[])),
+    LocalShellCall(call_id="", status="completed", action=LocalShellAction(command=["ls"], env={"A": "b"})),
+    ApplyPatchCall(call_id="", status="completed", operation=UpdateFile(path="a.py", diff="@@\n-a\n+b")),
+    ApplyPatchCall(call_id="", status="completed", operation=DeleteFile(path="a.py")),
+    ToolSearchCall(call_id="", status="completed", execution="client", arguments={"query": "maps"}),
 )
 
 

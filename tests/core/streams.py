@@ -41,7 +41,7 @@ from antiphon.protocol.events import Event
 from antiphon.protocol.items import Annotation, FileCitation, InputImage, InputText, McpCall, UrlCitation
 from antiphon.protocol.response import Logprob, Response, TopLogprob
 from antiphon.transport.sse import frames
-from tests.core.served import ENDS, PUT, mcp_call
+from tests.core.served import CLIENTS, ENDS, PUT, mcp_call
 
 ENDINGS = (
     Ending(status="completed"),
@@ -231,7 +231,7 @@ class _Served:
         free = sorted({4, 5, 6, 7} - self._open.keys())
         match kind:
             case "put":
-                return [Put(self._draw(st.sampled_from(PUT)))]
+                return [Put(self._draw(st.sampled_from([*PUT, *CLIENTS])))]
             case "mcp" if free:
                 return [self._start(self._draw(st.sampled_from(free)))]
             case "open" if free:

@@ -39,6 +39,14 @@ def test_what_a_server_listed_is_offered_under_its_label() -> None:
     assert function["parameters"] == WRITES["input_schema"]
 
 
+@pytest.mark.parametrize("kind", ["additional_tools", "tool_search_output"])
+def test_a_server_that_only_the_input_declares_is_named_for_nobody_asks_it(kind: str) -> None:
+    made = rendered(input=[{"type": kind, "tools": [server("late")]}, user()])
+    assert (made.offered.ignored, made.offered.unlisted) == (("mcp",), ())
+    again = rendered(tools=[server("late")], input=[{"type": kind, "tools": [server("late")]}, user()])
+    assert (again.offered.ignored, again.offered.unlisted) == ((), ("late",))
+
+
 def test_a_server_that_was_not_asked_yet_is_named() -> None:
     made = rendered(tools=[server(), server("other")], input=[listing(READS), user()])
     assert made.offered.unlisted == ("other",)

@@ -227,7 +227,6 @@ def test_what_is_not_there_yet_is_noted_with_its_field_and_how_often_it_is_shown
             "input[1].content[1]",
         ),
         ([{"role": "user", "content": [AUDIO]}], "input_audio", "input[0].content[0]"),
-        ([function_call("a"), function_output("a", [IMAGE])], "input_image", "input[1].output[0]"),
         ([{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}], "", "input[0].content[0].file_id"),
         ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}], "", "input[0].content[0].file_id"),
         ([{"type": "item_reference", "id": "msg_1"}], "", "input[0]"),

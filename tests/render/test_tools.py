@@ -110,13 +110,11 @@ HOSTED: list[Json] = [
     {"type": "web_search"},
     {"type": "web_search_preview"},
     {"type": "file_search", "vector_store_ids": ["vs_1"]},
-    {"type": "tool_search", "execution": "client"},
+    {"type": "tool_search"},
     {"type": "code_interpreter", "container": {"type": "auto"}},
     {"type": "image_generation"},
     {"type": "computer"},
-    {"type": "shell"},
-    {"type": "local_shell"},
-    {"type": "apply_patch"},
+    {"type": "shell", "environment": {"type": "container_auto"}},
     {"type": "programmatic_tool_calling"},
 ]
 

@@ -116,7 +116,6 @@ async def test_an_engine_that_cannot_see_says_so_by_the_part_and_nothing_is_fetc
     async with hosting(saying(png())) as host, api(engine=engine, allow_egress=("127.0.0.1",)) as made:
         for field, param in (
             ("message", "input[0].content[0]"),
-            ("function_call_output", "input[2].output[0]"),
             ("computer_call_output", "input[2].output"),
         ):
             answer = await made.post("responses", {"model": "fake", "input": PICTURES[field](at(host))})

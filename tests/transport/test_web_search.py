@@ -202,6 +202,10 @@ async def test_who_wants_no_live_access_is_answered_without_it() -> None:
         assert answer.status == 200
         assert dict(answer.headers)[b"x-antiphon-ignored"] == b"web_search"
         assert [item["type"] for item in answer.json()["output"]] == ["message"]
+        demanded = {"model": "fake", "input": "hi", "tools": [offline], "tool_choice": {"type": "web_search"}}
+        answer = await server.post("responses", demanded)
+        assert (answer.status, answer.error["param"]) == (400, "tool_choice")
+        assert "as it is declared" in answer.error["message"]
         assert web.asked == []
 
 

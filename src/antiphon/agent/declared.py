@@ -5,17 +5,21 @@ neither run nor recognise it; `dropped` holds its name. So does every call after
 parallel calls are not allowed. All other deltas pass as they are.
 
 What the server is to run is gathered (`wishes`) from what is left when an answer was judged. Of that only the arguments
-of MCP calls are told piece by piece, and not of those that a client has to allow first.
+of MCP calls are told piece by piece, and not of those that a client has to allow first. A call of one of the client's
+own tools (a shell, a patch) is gathered too, and told as its item once it is whole.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Put
 from antiphon.parsers.partial_json import StringProperty
+from antiphon.render.client_calls import cut, made
+from antiphon.render.client_tools import CLIENT_KINDS, CONTAINER
 from antiphon.render.tools import Offer
 
 _CALLS = frozenset({CallStarted, CallDelta, CallDone})
+_CLIENTS = frozenset({"function", "custom"}) | CLIENT_KINDS
 _KINDS: dict[str, Literal["function", "custom", "mcp"]] = {"function": "function", "custom": "custom", "mcp": "mcp"}
 
 
@@ -44,22 +48,22 @@ class Declared:
         self._offers = offers
         self._parallel = parallel
         self._inputs: dict[int, StringProperty | None] = {}  # the calls that pass; custom input is unwrapped
-        self._called: dict[int, Offer] = {}  # what the server runs
+        self._called: dict[int, Offer] = {}  # what is gathered
         self._wishes: dict[int, Wish] = {}
         self.first = 0  # of the keys that are given out: those of earlier turns are taken
         self.clients = 0  # calls that are the client's to run
         self.dropped: list[str] = []
 
     def again(self) -> "Declared":
-        """For another call of the same request."""
+        """For another call of the same request. The key of a call that was told is no other call's."""
         again = Declared(self._offers, parallel=self._parallel)
-        again.first = self.first
+        again.first = self.next_key
         return again
 
     @property
     def wishes(self) -> list[Wish]:
         """What the server is to run, as it was called. What was not said to its end is not to be run."""
-        return [wish for wish in self._wishes.values() if wish.whole]
+        return [wish for wish in self._wishes.values() if wish.whole and wish.offer.kind not in CLIENT_KINDS]
 
     @property
     def next_key(self) -> int:
@@ -77,16 +81,24 @@ class Declared:
         """What of these is told, once it is judged."""
         if not self._called:
             return deltas
-        return [delta for delta in deltas if self._is_told(delta)]
+        return [told for delta in deltas for told in self._gathered(delta)]
 
-    def _is_told(self, delta: Delta) -> bool:
+    def cut_short(self) -> list[Delta]:
+        """Of the client's own tools, what a model that was cut had begun to call. It is not to be run."""
+        begun = [wish for wish in self._wishes.values() if wish.offer.kind in CLIENT_KINDS and not wish.whole]
+        return [Put(item) for wish in begun if (item := cut(wish.offer.kind, wish.arguments)) is not None]
+
+    def _gathered(self, delta: Delta) -> tuple[Delta, ...]:
         if type(delta) not in _CALLS or delta.key not in self._called:  # type: ignore[union-attr]  # a call's
-            return True
+            return (delta,)
         wish = self._wish(delta.key)  # type: ignore[union-attr]  # as above
+        ends = type(delta) is CallDone and not wish.whole
         if type(delta) is CallDelta:
             wish.take(delta.text)
-        wish.whole = wish.whole or type(delta) is CallDone
-        return wish.told
+        wish.whole = wish.whole or ends
+        if ends and wish.offer.kind in CLIENT_KINDS:
+            return (Put(made(wish.offer.kind, wish.arguments)),)
+        return (delta,) if wish.told else ()
 
     def _wish(self, key: int) -> Wish:
         if key not in self._wishes:
@@ -113,9 +125,9 @@ class Declared:
             self.dropped.append(name)
             return
         self._inputs[key] = StringProperty("input") if offer.kind == "custom" else None
-        if offer.kind in ("function", "custom"):
+        if offer.kind in _CLIENTS:
             self.clients += 1
-        else:
+        if offer.kind not in ("function", "custom"):
             self._called[key] = offer
         out.append(CallStarted(key, offer.name, _KINDS.get(offer.kind, "function"), offer.namespace))
 
@@ -130,7 +142,12 @@ class Declared:
                 for plain, offer in self._offers.items()
                 if folded == _folded(plain) or folded in map(_folded, _spellings(offer))
             ]
-        return meant[0] if len(meant) == 1 else None
+        return meant[0] if len(meant) == 1 else self._shell(name)
+
+    def _shell(self, name: str) -> Offer | None:
+        """gpt-oss knows one by another name: whatever it calls in its container is for the first shell there is."""
+        shells = [offer for offer in self._offers.values() if offer.recipient == CONTAINER]
+        return shells[0] if shells and name.partition(".")[0] == CONTAINER.partition(".")[0] else None
 
     def _go_on(self, key: int, text: str, out: list[Delta]) -> None:
         if key not in self._inputs:
@@ -156,6 +173,6 @@ def _folded(name: str) -> str:
 
 def _spellings(offer: Offer) -> tuple[str, ...]:
     space = offer.namespace or "functions"
-    if offer.recipient:
+    if offer.recipient and offer.recipient != CONTAINER:
         return offer.name, offer.recipient
     return offer.name, f"{space}.{offer.name}", f"{space}/{offer.name}", f"{space}:{offer.name}"

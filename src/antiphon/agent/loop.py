@@ -19,7 +19,7 @@ from antiphon.agent.course import ClientCall, Course, Sofar
 from antiphon.agent.declared import Wish
 from antiphon.agent.plan import Plan
 from antiphon.agent.remains import Remains, given_up
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Opened, Put, Ran, Said, Turned
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ClientItem, Delta, Opened, Put, Ran, Said, Turned
 from antiphon.core.emitter import Emitter
 from antiphon.core.prompt import Counts
 from antiphon.errors import AntiphonError
@@ -161,8 +161,9 @@ class Loop:
         await self._course.close()
 
     async def _go_on(self, ran: bool, asked: bool) -> Plan | None:
-        """The client has the word if it is asked something, or if it has calls to run and nobody waits for that."""
-        if asked:
+        """The client has the word if it is asked something, or if it has calls to run and nobody waits for that. An
+        output that is more than a text is not waited for."""
+        if asked or any(isinstance(item, ClientItem) for item in self._emitter.response.output):
             return None
         if calls := self._unanswered():
             await self.durable()

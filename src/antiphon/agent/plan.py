@@ -27,6 +27,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     ticket: Ticket | None = None
     rewriter: Rewriter | None = None  # of what is said; None: it is told as it is
     deadlines: Deadlines = Deadlines()
+    warms: bool = False  # the engine is to read the prompt, and nothing is told of what it says
 
     def thoughts(self) -> Thoughts | None:
         """What has to be done about reasoning; None if it goes out as it is."""

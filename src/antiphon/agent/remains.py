@@ -9,7 +9,19 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Opened, Put, Ran, Said, ServerItem, Stage, Turned
+from antiphon.core.deltas import (
+    CallDelta,
+    CallDone,
+    CallStarted,
+    ClientItem,
+    Opened,
+    Put,
+    Ran,
+    Said,
+    ServerItem,
+    Stage,
+    Turned,
+)
 from antiphon.core.entries import Began, Entry
 from antiphon.core.prompt import Counts
 from antiphon.protocol.builtin_items import McpProtocolError
@@ -85,6 +97,7 @@ class _Reading:
                 self._ran(key, said)
             case Put(item=item):
                 self.asked = self.asked or isinstance(item, McpApprovalRequest)
+                self.speaking = self.speaking or isinstance(item, ClientItem)
             case CallStarted(kind="mcp"):
                 self._called(entry)
             case CallDelta(key=key, text=text) if key in self._arguments:

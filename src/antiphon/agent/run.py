@@ -19,7 +19,7 @@ from antiphon.agent.plan import Plan
 from antiphon.agent.remains import Remains
 from antiphon.agent.rules import Reason
 from antiphon.agent.sieve import Sieve
-from antiphon.agent.turn import Turn
+from antiphon.agent.turn import Turn, Warming
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.fold import Ending
 from antiphon.core.prompt import Counts, Finish
@@ -36,6 +36,12 @@ _ENDINGS: dict[Finish, Ending] = {
     "length": Ending(status="incomplete", reason="max_output_tokens"),
     "content_filter": Ending(status="incomplete", reason="content_filter"),
 }
+_WARMED = Ending(status="completed", silent=True)
+_STEERED = Ending(status="incomplete", reason="steered")
+
+
+class Steered(AntiphonError):
+    """No failure: the run ends because somebody wants it to go on otherwise."""
 
 
 class Beyond(Struct, frozen=True, kw_only=True):
@@ -93,6 +99,8 @@ class Run:
     async def drive(self, tell: Tell) -> None:
         """Tell every event, in lists: what came together is told together."""
         self.error = await tried(self._turn(tell), self.response.id)
+        if isinstance(self.error, Steered):
+            self.error, self._ending = None, _STEERED
         events = self._end(self._ending if self.error is None else Ending(status="failed", error=self.error))
         try:
             if self._keep is not None:
@@ -124,13 +132,35 @@ class Run:
         """End it at once, for this reason; its driver still gets the terminal event."""
         self._hearing.interrupt(error)
 
+    def steer(self) -> bool:
+        """End it where it is, so that it can be gone on with otherwise. False: that would break a call off, or what the
+        server runs, and it goes on."""
+        if self._beyond is not None or self._emitter.calling:
+            return False
+        self.interrupt(Steered("The response was steered."))
+        return True
+
     async def _turn(self, tell: Tell) -> None:
         if self._beyond is not None:
             await self._looped(self._beyond, tell)
             return
         if (telling := tell(self._emitter.created())) is not None:
             await telling
-        await self._taken(self._plan, tell, begins=True)
+        if self._plan.warms:
+            await self._warmed(tell)
+        else:
+            await self._taken(self._plan, tell, begins=True)
+
+    async def _warmed(self, tell: Tell) -> None:
+        """The engine has read the prompt; what it said is nobody's business."""
+        hearing, read = self._hearing, Warming()
+        with hearing:
+            await hearing.ready()
+            if (telling := tell(self._emitter.in_progress())) is not None:
+                await telling
+            await hearing.listen(read.feed, tell)
+        self._turns.append(read.counts)
+        self._ending = _WARMED
 
     async def _looped(self, beyond: Beyond, tell: Tell) -> None:
         loop = Loop(beyond.course, beyond.bounds, self._emitter, self._turns)

@@ -40,7 +40,6 @@ class Told(Struct):
     text: bool = False
     thoughts: bool = False
     calls: set[tuple[Key, str]] = field(default_factory=set)
-    keys: int = 0  # of calls that were told are below this
 
 
 class _Call(Struct):
@@ -164,10 +163,6 @@ class Sieve:
         if self._rules.must is not None and key not in self._rules.must:
             self._open[said] = None
             return
-        if self._again:  # the key of a call that was told is no other call's
-            delta = CallStarted(delta.key + self._told.keys, delta.name, delta.kind, delta.namespace)
-        else:
-            self._told.keys = max(self._told.keys, delta.key + 1)
         self._open[said] = call = _Call(delta, self._rules.tools.get(key))
         self._calls.append(call)
         if call.held:
@@ -188,13 +183,10 @@ class Sieve:
     def _go_on(self, delta: CallDelta | CallDone, out: list[Delta]) -> None:
         if (call := self._open.get(delta.key)) is None:
             return
-        key = call.started.key
         if isinstance(delta, CallDelta):
             call.pieces.append(delta.text)
-            delta = CallDelta(key, delta.text) if self._again else delta
         else:
             call.done = True
-            delta = CallDone(key) if self._again else delta
         if not call.held:
             self._pass(delta, out)
             if call.done and self._held is None:

@@ -6,6 +6,8 @@ A Turn is fed what the engine yields and gives events; it awaits nothing itself.
 from collections.abc import Iterable
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from antiphon.agent.declared import Declared
 from antiphon.agent.sieve import Sieve
 from antiphon.agent.thoughts import Thoughts
@@ -75,7 +77,10 @@ class Turn:
 
     def release(self) -> list[Event]:
         """What the sieve had held back, once it is judged."""
-        rest = [*self._passed([] if self._sieve is None else self._sieve.release()), *self._last()]
+        rest = [*self._passed([] if self._sieve is None else self._sieve.release())]
+        if self.cut:
+            rest += self._passed(self._declared.cut_short())
+        rest += self._last()
         return self._emitter.feed(rest) if rest else []
 
     @property
@@ -105,3 +110,16 @@ class Turn:
         """What was held back on the way out."""
         rest: list[Delta] = [] if self._rewriter is None else self._rewriter.finish()
         return rest if self._thoughts is None else self._thoughts.feed(rest) + self._thoughts.finish()
+
+
+class Warming:
+    """A call of the model for the sake of its prompt alone."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+
+    def feed(self, chunks: list[Chunk]) -> list[Event]:
+        for chunk in chunks:
+            if chunk.counts is not None:
+                self.counts = replace(chunk.counts, output_tokens=0, reasoning_tokens=0)
+        return []

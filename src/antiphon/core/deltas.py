@@ -3,7 +3,8 @@
 Text, Thought, Summary, Sealed and Refusal belong to the item that is open; another kind closes it and
 opens its own; Break closes it too. Calls are named by a key, so that parallel ones may overlap.
 
-A client's call (function, custom) ends with CallDone. One that the server runs stays open until `Ran`:
+A client's call (function, custom) ends with CallDone; one of a tool that models do not know (a shell, a patch) is `Put`
+when it is whole. One that the server runs stays open until `Ran`:
 
     mcp                       CallStarted ── CallDelta* ── CallDone ──┐
     searches, lists, …        Opened ─────────────────────────────────┴── Stage* ── Ran
@@ -16,6 +17,7 @@ from msgspec import Struct
 from antiphon.core.prompt import Counts
 from antiphon.protocol.items import (
     Annotation,
+    ApplyPatchCall,
     CodeInterpreterCall,
     Compaction,
     CustomToolCallOutput,
@@ -24,10 +26,13 @@ from antiphon.protocol.items import (
     ImageGenerationCall,
     InputImage,
     InputText,
+    LocalShellCall,
     McpApprovalRequest,
     McpCall,
     McpListTools,
     Phase,
+    ShellCall,
+    ToolSearchCall,
     WebSearchCall,
 )
 from antiphon.protocol.response import Logprob
@@ -36,7 +41,8 @@ CallKind = Literal["function", "custom", "mcp"]
 ServerItem = (
     McpCall | McpListTools | WebSearchCall | FileSearchCall | CodeInterpreterCall | ImageGenerationCall | Compaction
 )
-PutItem = McpApprovalRequest | FunctionCallOutput | CustomToolCallOutput
+ClientItem = ShellCall | LocalShellCall | ApplyPatchCall | ToolSearchCall
+PutItem = McpApprovalRequest | FunctionCallOutput | CustomToolCallOutput | ClientItem
 Said = str | list[InputText | InputImage]  # what a model is told that a tool said
 
 # Logs are written with the tags and the order of the fields: a field may be added at the end, with a default.
@@ -124,7 +130,7 @@ class Ran(Struct, frozen=True, array_like=True, tag="o"):
 
 
 class Put(Struct, frozen=True, array_like=True, tag="p"):
-    """An item that is there at once: added and done. Its id is ours."""
+    """An item that is there at once: added and done. Its id is ours, and the call_id of a call."""
 
     item: PutItem
 

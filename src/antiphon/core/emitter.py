@@ -14,6 +14,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from antiphon.core.client_items import called, is_clients
 from antiphon.core.deltas import (
     Break,
     CallDelta,
@@ -23,6 +24,7 @@ from antiphon.core.deltas import (
     Delta,
     Opened,
     Put,
+    PutItem,
     Ran,
     Refusal,
     Sealed,
@@ -38,6 +40,7 @@ from antiphon.core.obfuscation import obfuscate
 from antiphon.core.open_items import OpenCall, OpenMessage, OpenReasoning, Status
 from antiphon.core.open_parts import OpenText, Out
 from antiphon.core.open_server_item import GONE_ON, OpenMcpCall, OpenServerItem
+from antiphon.core.required_input import required_input
 from antiphon.core.server_items import put, says_nothing
 from antiphon.core.spoken import EVERY, gather
 from antiphon.core.terminal import fault_of, terminal
@@ -80,6 +83,11 @@ class Emitter:
     def item_id(self, key: int) -> str:
         """Of the call, or of what the server did, that began last under this key."""
         return self._ids[key]
+
+    @property
+    def calling(self) -> bool:
+        """Is or was something called that the client is to carry out?"""
+        return bool(self._calls) or bool(required_input(self.response.output))
 
     def created(self) -> Out:
         events: Out = [ev.Created(response=self.response)]
@@ -134,14 +142,15 @@ class Emitter:
 
     def finish(self, ending: Ending, usage: Usage | None, at: int) -> Out:
         fault = None if ending.error is None else fault_of(ending.error)
-        return self.end(Ended(status=ending.status, reason=ending.reason, fault=fault, usage=usage, at=at))
+        ended = Ended(status=ending.status, reason=ending.reason, fault=fault, usage=usage, at=at, silent=ending.silent)
+        return self.end(ended)
 
     def end(self, ended: Ended) -> Out:
         """`finish`, in the words of the log."""
         self._record(ended)
         self._before = self.response, self._number, self._items, self._open, self._calls, self._served
         out: Out = []
-        if ended.status == "completed" and not self._served and says_nothing(self.response.output):
+        if ended.status == "completed" and not (self._served or ended.silent) and says_nothing(self.response.output):
             self._take(Text(""), out)
         self._close_said("completed" if ended.status == "completed" else "incomplete", out)
         self._cut_served(out)
@@ -187,8 +196,7 @@ class Emitter:
                 self._served_item(key).close(item, out)
                 del self._served[key]
             case Put(item=item):
-                self._close_open("completed", out)
-                out += put(item, (self._new_id(PREFIXES.get(type(item), "item")), self._next_index()))
+                self._put(item, out)
             case Turned():
                 self._close_all(out)
                 self._phase = None
@@ -232,6 +240,11 @@ class Emitter:
         self._ids[key] = item_id = self._new_id(PREFIXES[type(item)])
         self._served[key] = OpenServerItem(item_id, self._next_index(), item)
         self._served[key].open(out)
+
+    def _put(self, item: PutItem, out: Out) -> None:
+        self._close_open("completed", out)
+        place = self._new_id(PREFIXES.get(type(item), "item")), self._next_index()
+        out += called(item, place, self._new_id("call")) if is_clients(item) else put(item, place)
 
     def _call(self, key: int) -> OpenCall | OpenServerItem:
         call = self._calls.get(key) or self._served.get(key)

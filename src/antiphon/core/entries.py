@@ -32,6 +32,7 @@ class Ended(Struct, frozen=True, kw_only=True, array_like=True, tag="ended"):
     fault: Fault | None = None
     usage: Usage | None = None
     at: int
+    silent: bool = False  # nothing was to be said
 
 
 Entry = Began | Delta | Ended

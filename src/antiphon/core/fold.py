@@ -23,8 +23,9 @@ class Ending(Struct, frozen=True, kw_only=True):
     """How a response ended: by itself, cut short, by an error, or by someone's wish."""
 
     status: Literal["completed", "incomplete", "failed", "cancelled"]
-    reason: Literal["max_output_tokens", "content_filter"] | None = None
+    reason: Literal["max_output_tokens", "content_filter", "steered"] | None = None
     error: AntiphonError | None = None
+    silent: bool = False  # nothing was to be said
 
 
 def apply(response: Response, event: ev.Event) -> Response:

@@ -17,6 +17,7 @@ _Padded = (
     | ev.CustomToolCallInputDelta
     | ev.McpCallArgumentsDelta
     | ev.CodeInterpreterCallCodeDelta
+    | ev.ShellCallCommandDelta
 )
 
 

@@ -38,7 +38,7 @@ class ChatPrompt(Struct, frozen=True):
     tool_choice: str | Json = "auto"
     parallel_tool_calls: bool = True
     template_kwargs: Json = {}
-    recipients: dict[str, str] = {}  # functions of the server's own tools, and how gpt-oss calls them
+    recipients: dict[str, str] = {}  # functions that gpt-oss knows by names of its own
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt

@@ -17,7 +17,7 @@ from typing import Any, TypeGuard, TypeVar
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from antiphon.core.deltas import PutItem, ServerItem
+from antiphon.core.deltas import ClientItem, PutItem, ServerItem
 from antiphon.protocol import events as ev
 from antiphon.protocol.builtin_items import SearchAction
 from antiphon.protocol.items import (
@@ -186,7 +186,7 @@ def says_nothing(output: Sequence[OutputItem]) -> bool:
 
 def _waits(item: OutputItem, answered: Container[str | UnsetType]) -> bool:
     """Is it a call that the client has yet to carry out?"""
-    return isinstance(item, FunctionCall | CustomToolCall) and item.call_id not in answered
+    return isinstance(item, FunctionCall | CustomToolCall | ClientItem) and item.call_id not in answered
 
 
 def put(item: PutItem, place: Place) -> list[ev.Event]:

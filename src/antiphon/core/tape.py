@@ -121,6 +121,7 @@ def _ended(tape: _Tape, response: Response) -> Ended:
         fault=_fault(tape, response),
         usage=response.usage,
         at=tape.at,
+        silent=response.status == "completed" and not response.output,
     )
 
 

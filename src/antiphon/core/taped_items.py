@@ -10,15 +10,13 @@ from typing import Any, Generic, TypeVar
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.core.deltas import CallStarted, Opened, Put, Ran, ServerItem
+from antiphon.core.client_items import is_clients, unnamed
+from antiphon.core.deltas import CallStarted, Opened, Put, PutItem, Ran, ServerItem
 from antiphon.core.server_items import is_served, shown
 from antiphon.protocol.items import (
     Annotation,
     CustomToolCall,
-    CustomToolCallOutput,
     FunctionCall,
-    FunctionCallOutput,
-    McpApprovalRequest,
     McpCall,
     Message,
     OutputItem,
@@ -119,9 +117,10 @@ class TapedItems:
 
     def put(self) -> Put:
         item = self._next()[1]
-        if not isinstance(item, McpApprovalRequest | FunctionCallOutput | CustomToolCallOutput):
+        if not isinstance(item, PutItem):
             raise misfit("something that was not put there")
-        return Put(replace(item, id=UNSET))
+        put = replace(item, id=UNSET)
+        return Put(unnamed(put) if is_clients(put) else put)
 
     def _next(self) -> tuple[int, OutputItem]:
         found = next(self._items, None)

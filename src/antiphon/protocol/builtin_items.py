@@ -126,12 +126,14 @@ class ImageGenerationCall(Item, tag="image_generation_call", kw_only=True):
 
 
 class LocalShellAction(Struct, kw_only=True):
+    """What is not said is left out: there are clients that take no null here."""
+
     type: Literal["exec"] = "exec"
     command: list[str]
     env: dict[str, str] = {}
-    timeout_ms: Int64 | None = None
-    user: str | None = None
-    working_directory: str | None = None
+    timeout_ms: Int64 | UnsetType | None = UNSET
+    user: str | UnsetType | None = UNSET
+    working_directory: str | UnsetType | None = UNSET
 
 
 class LocalShellCall(Item, tag="local_shell_call", kw_only=True):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from antiphon.ids import Prefix, home
 from antiphon.protocol.items import (
+    ApplyPatchCall,
     CodeInterpreterCall,
     Compaction,
     CustomToolCall,
@@ -27,6 +28,8 @@ from antiphon.protocol.items import (
     McpListTools,
     Message,
     Reasoning,
+    ShellCall,
+    ToolSearchCall,
     WebSearchCall,
 )
 
@@ -43,6 +46,10 @@ PREFIXES: dict[type, Prefix] = {
     McpListTools: "mcpl",
     McpApprovalRequest: "mcpr",
     Compaction: "cmp",
+    ShellCall: "sh",
+    LocalShellCall: "lsh",
+    ApplyPatchCall: "apc",
+    ToolSearchCall: "tsc",
 }  # all others: "item"
 
 

@@ -2,10 +2,12 @@
 
 import re
 
+from msgspec import UNSET
+
 from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.schemas import Vetting
-from antiphon.protocol.tools import CustomTool, FunctionTool, GrammarInput, NamespaceTool, Tool
+from antiphon.protocol.tools import CustomTool, FunctionTool, GrammarInput, Json, NamespaceTool, Tool, ToolSearchTool
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -39,6 +41,9 @@ class ToolChecks:
             _check_name(tool.name, param)
             if isinstance(tool.format, GrammarInput):
                 self._check_grammar(tool.format, f"{param}.format.definition")
+        elif isinstance(tool, ToolSearchTool) and tool.parameters is not UNSET:
+            self._schemas.vet(tool.parameters, f"{param}.parameters")
+            _check_object(tool.parameters, f"{param}.parameters")
         elif isinstance(tool, NamespaceTool):
             _check_name(tool.name, param)
             self._add(len(tool.tools), f"{param}.tools")
@@ -50,6 +55,12 @@ class ToolChecks:
             self._schemas.vet_pattern(grammar.definition, param)
         elif len(grammar.definition) > self._limits.schema_bytes:
             raise InvalidValue(f"'{param}' has more than {self._limits.schema_bytes} characters.", param=param)
+
+
+def _check_object(schema: Json, param: str) -> None:
+    """A search is called with an object, and the client gets that."""
+    if schema.get("type", "object") != "object":
+        raise InvalidValue(f"'{param}' must be the schema of an object.", param=param)
 
 
 def _check_name(name: str, param: str) -> None:

@@ -9,7 +9,7 @@ from antiphon.core.prompt import Json
 from antiphon.errors import AntiphonError, InvalidValue, McpFailed, UnsupportedParameter
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tool_choice import AllowedTools, CustomChoice, FunctionChoice, HostedChoice, McpChoice
-from antiphon.render.tools import Offered
+from antiphon.render.tools import Offer, Offered
 
 
 class Chosen(Struct, frozen=True):
@@ -31,9 +31,7 @@ def choose(request: CreateResponse, offered: Offered) -> Chosen:
             kind = "function" if isinstance(wanted, FunctionChoice) else "custom"
             chosen = next(_named(offered, kind, name), None)
             if chosen is None:
-                raise InvalidValue(
-                    f"tool_choice names {name!r}, which is no declared {kind} tool.", param="tool_choice"
-                )
+                raise _unnamed(offered, kind, name)
             return _one(offered, chosen)
         case AllowedTools():
             narrowed = offered.only(_allowed(wanted, offered))
@@ -80,6 +78,12 @@ def _hosted(tag: str, offered: Offered) -> Chosen:
     )
 
 
+def _unnamed(offered: Offered, kind: str, name: str) -> InvalidValue:
+    deferred = any(_is_named(plain, offer, kind, name) for plain, offer in offered.deferred.items())
+    why = "is deferred, and no tool_search_output has it yet" if deferred else f"is no declared {kind} tool"
+    return InvalidValue(f"tool_choice names {name!r}, which {why}.", param="tool_choice")
+
+
 def _one(offered: Offered, plain: str) -> Chosen:
     return Chosen(offered, {"type": "function", "function": {"name": plain}})
 
@@ -97,7 +101,9 @@ def _nothing_to_call(offered: Offered) -> AntiphonError:
 
 def _allowed(wanted: AllowedTools, offered: Offered) -> Iterator[str]:
     for index, entry in enumerate(wanted.tools):
-        kind, name = entry.get("type", "function"), entry.get("name")
+        kind, name = str(entry.get("type", "function")), entry.get("name")
+        if _waits(offered, kind, name):
+            continue
         if kind == "namespace":
             found = [offered_name for offered_name, offer in offered.offers.items() if offer.namespace == name]
         elif kind in ("function", "custom"):
@@ -107,7 +113,7 @@ def _allowed(wanted: AllowedTools, offered: Offered) -> Iterator[str]:
             if not found and entry.get("server_label") in (*offered.unlisted, *offered.failed):
                 continue
         else:
-            yield from _of_kind(offered, str(kind))
+            yield from _of_kind(offered, kind)
             continue  # if it is not offered anyway, that is no fault of the choice
         if not found:
             what = name or entry.get("server_label")
@@ -136,5 +142,18 @@ def _family(tag: str) -> str:
 def _named(offered: Offered, kind: str, name: object) -> Iterator[str]:
     """By its own name, wherever it is declared, or by the name it is offered under."""
     for plain, offer in offered.offers.items():
-        if offer.kind == kind and name in (offer.name, plain):
+        if _is_named(plain, offer, kind, name):
             yield plain
+
+
+def _is_named(plain: str, offer: Offer, kind: str, name: object) -> bool:
+    return offer.kind == kind and name in (offer.name, plain)
+
+
+def _waits(offered: Offered, kind: str, name: object) -> bool:
+    """Is it among what may be called once a search has found it, and nothing of it before?"""
+    space = kind == "namespace"
+    if space and any(offer.namespace == name for offer in offered.offers.values()):
+        return False
+    deferred = offered.deferred.items()
+    return any(offer.namespace == name if space else _is_named(plain, offer, kind, name) for plain, offer in deferred)

@@ -29,6 +29,7 @@ EFFORTS: Final = {"none": "low", "minimal": "low", "low": "low", "medium": "medi
 IDENTITY: Final = "You are ChatGPT, a large language model trained by OpenAI."
 CUTOFF: Final = "2024-06"
 FINAL: Final = "final"
+BUILTINS: Final = frozenset({"browser", "python"})  # what it is told of as it was trained
 CALLS: Final[Held] = frozenset({"calls"})
 FORM: Final[Held] = frozenset({"form"})
 ALL: Final = CALLS | FORM  # there is nothing else that it could say
@@ -58,14 +59,22 @@ def builtins_of(chat: ChatPrompt) -> tuple[str, ...]:
     functions alone: their arguments can be held to a schema."""
     if chat.tool_choice != "auto":
         return ()
-    offered = [chat.recipients.get(tool["function"]["name"], "") for tool in chat.tools]
-    return tuple(sorted({recipient.partition(".")[0] for recipient in offered if recipient}))
+    return tuple(sorted({space for tool in chat.tools if (space := _space(chat, tool)) in BUILTINS}))
 
 
 def without_builtins(chat: ChatPrompt) -> ChatPrompt:
-    if not builtins_of(chat):
+    if not (spaces := builtins_of(chat)):
         return chat
-    return replace(chat, tools=tuple([tool for tool in chat.tools if tool["function"]["name"] not in chat.recipients]))
+    return replace(chat, tools=tuple([tool for tool in chat.tools if _space(chat, tool) not in spaces]))
+
+
+def others_of(chat: ChatPrompt) -> tuple[str, ...]:
+    """What else it may call by a name of its own: it was offered as a function, and is one."""
+    return tuple(sorted({_space(chat, tool) for tool in chat.tools} - BUILTINS - {""}))
+
+
+def _space(chat: ChatPrompt, tool: Json) -> str:
+    return chat.recipients.get(tool["function"]["name"], "").partition(".")[0]
 
 
 def set_scene(request: CreateResponse, today: date, demand: Demand, builtins: tuple[str, ...] = ()) -> Scene:

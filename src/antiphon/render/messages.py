@@ -1,7 +1,8 @@
 """History → chat messages and tool schemas. Nothing else walks over items to make a prompt.
 
 Every item is said, taken as a declaration of tools, or refused by name; none gets lost. Reasoning
-alone may be left out: that of turns that are over, and all of it for models that do not think.
+alone may be left out: that of turns that are over, and all of it for models that do not think. A picture that a tool
+gave does not end a conversation with a model that cannot see: the model is told, and so is the client.
 """
 
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from itertools import groupby
 from typing import Final, assert_never
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from antiphon.core.history import Call, History, Output, answers, is_output
 from antiphon.core.prompt import ChatPrompt, Json
@@ -22,6 +24,7 @@ from antiphon.protocol.items import (
     ConfigurationUpdate,
     FileSearchCall,
     ImageGenerationCall,
+    InputImage,
     InputItem,
     InputText,
     ItemReference,
@@ -73,6 +76,8 @@ def render_chat(
         beholder = Beholder(honours, attached)
         walk = _Walk(history, declared, honours, beholder, all_turns=request.reasoning.context == "all_turns")
         messages = walk.messages(request.instructions)
+        if walk.unseen:
+            chosen = replace(chosen, offered=replace(chosen.offered, ignored=(*chosen.offered.ignored, "input_image")))
     prompt = ChatPrompt(
         messages=tuple(_headed(messages, VERBOSITY[request.text.verbosity])),
         tools=tuple(chosen.offered.schemas.values()),
@@ -135,6 +140,7 @@ class _Walk:
         if "reasoning.effort" in honours:
             self._thinks_from = 0 if all_turns else _current_turn(history)
         self._thoughts: list[str] = []
+        self.unseen = False  # a tool of the client's gave a picture that the model cannot see, and is told so
 
     def messages(self, instructions: str | None) -> list[Json]:
         if instructions:
@@ -216,11 +222,14 @@ class _Walk:
             return UNANSWERED
         output = self._history.items[index]
         assert isinstance(output, Output)
-        told = returned(output)
+        told = returned(output, self._offered)
         if isinstance(told, str):
             return told
         if isinstance(output, ComputerCallOutput):  # its output is the one part
             return self._content(told, "", lambda part, field: self._history.param(index, f".output{field}"))
+        if "input_image" not in self._honours and any(isinstance(part, InputImage) for part in told):
+            self.unseen = True
+            told = self._shown.parts(told)
         return self._content(told, "", lambda part, field: self._history.param(index, f".output[{part}]{field}"))
 
     def _request(self, index: int, item: McpApprovalRequest) -> None:

@@ -4,8 +4,8 @@ Models know functions; a shell command or a search that somebody ran is told to 
 """
 
 import json
-from collections.abc import Sequence
-from typing import Any, assert_never
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, assert_never
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -44,10 +44,15 @@ from antiphon.protocol.items import (
     ToolSearchOutput,
     WebSearchCall,
 )
+from antiphon.protocol.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
+from antiphon.render.client_calls import said
 from antiphon.render.tools import Offered
 
 ServerCall = FileSearchCall | WebSearchCall | CodeInterpreterCall | ImageGenerationCall | McpCall
 Returned = str | Sequence[MessagePart]
+
+FOUND: Final = "These tools can be called now:"
+NOTHING_FOUND: Final = "No tools were found."
 
 
 class Called(Struct, frozen=True):
@@ -64,24 +69,19 @@ def called(item: Call, offered: Offered, call_id: str) -> Called:
         case CustomToolCall():
             name = offered.name_of(item.name, item.namespace or None)
             return Called(item.call_id, name, _json({"input": item.input}))
-        case ShellCall():
-            return Called(item.call_id, "shell", _json(item.action))
-        case LocalShellCall():
-            return Called(item.call_id, "local_shell", _json(item.action))
-        case ApplyPatchCall():
-            return Called(item.call_id, "apply_patch", _json(item.operation))
+        case ShellCall() | LocalShellCall() | ApplyPatchCall() | ToolSearchCall():
+            kind = str(item.__struct_config__.tag).removesuffix("_call")
+            return Called(item.call_id or call_id, offered.own_name(kind), _json(said(item)))
         case ComputerCall():
             actions = item.action if item.actions is UNSET else {"actions": item.actions}
             return Called(item.call_id, "computer", _json({} if actions is UNSET else actions))
-        case ToolSearchCall():
-            return Called(item.call_id or call_id, "tool_search", _json(item.arguments))
         case Program():
             return Called(item.call_id, "program", _json({"code": item.code}))
         case _:
             assert_never(item)
 
 
-def returned(item: Output) -> Returned:
+def returned(item: Output, offered: Offered) -> Returned:
     match item:
         case FunctionCallOutput() | CustomToolCallOutput():
             return item.output
@@ -94,7 +94,7 @@ def returned(item: Output) -> Returned:
         case ComputerCallOutput():
             return [item.output]
         case ToolSearchOutput():
-            return _json([getattr(tool, "name", tool.__struct_config__.tag) for tool in item.tools])
+            return "\n".join([FOUND, *_names(item, offered)]) if item.tools else NOTHING_FOUND
         case ProgramOutput():
             return item.result
         case _:
@@ -136,10 +136,23 @@ def _searched(item: WebSearchCall) -> tuple[str, dict[str, str]]:
         case FindAction(pattern=pattern):
             return "web_find", {"pattern": pattern}
         case SearchAction(query=query, queries=queries):
-            said = query if query is not UNSET else "; ".join(queries or ())
-            return "web_search", {"query": said}
+            asked = query if query is not UNSET else "; ".join(queries or ())
+            return "web_search", {"query": asked}
         case _:
             return "web_search", {}
+
+
+def _names(item: ToolSearchOutput, offered: Offered) -> Iterator[str]:
+    """What was found, as the model may call it."""
+    for tool in item.tools:
+        if isinstance(tool, NamespaceTool):
+            yield from [offered.name_of(inner.name, tool.name) for inner in tool.tools]
+        elif isinstance(tool, McpTool):
+            yield tool.server_label
+        elif isinstance(tool, FunctionTool | CustomTool):
+            yield offered.name_of(tool.name, None)
+        else:
+            yield offered.own_name(str(tool.__struct_config__.tag))
 
 
 def _shell(output: ShellOutput) -> str:

@@ -1,14 +1,13 @@
 """Tool declarations → what a model is offered: chat function schemas under plain, unique names.
 
 What the server runs itself is offered too: the functions of built-in tools (`Hosted`), and what MCP servers listed, as
-the history has it. A kind of tool that nothing here can run is not offered. It is named in `ignored`, and refused where
-tool_choice demands it.
+the history has it. So are tools of the client's that models do not know (render/client_tools.py). A kind of tool that
+nothing here can run is not offered. It is named in `ignored`, and refused where tool_choice demands it.
+
+While the client searches for tools itself (tool_search), deferred ones are offered when a search has found them.
 """
 
-import string
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from hashlib import blake2b
-from itertools import count
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import UNSET, Struct
@@ -28,60 +27,36 @@ from antiphon.protocol.items import (
     ToolSearchOutput,
 )
 from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.tools import CustomTool, FunctionTool, GrammarInput, McpTool, NamespaceTool, Tool
+from antiphon.protocol.tools import (
+    ApplyPatchTool,
+    CustomTool,
+    FunctionTool,
+    GrammarInput,
+    LocalShellTool,
+    McpTool,
+    NamespaceTool,
+    ShellTool,
+    Tool,
+    ToolSearchTool,
+)
+from antiphon.render.client_tools import (
+    CLIENT_KINDS,
+    CONTAINER,
+    LOCAL_SHELL,
+    SHELL,
+    TOOL_SEARCH,
+    ClientTool,
+    offered_function,
+    searched,
+)
+from antiphon.render.offers import Hosted as Hosted
+from antiphon.render.offers import Hosting as Hosting
+from antiphon.render.offers import Key, offered_name, own
+from antiphon.render.offers import Offer as Offer
+from antiphon.render.offers import Offered as Offered
+from antiphon.render.offers import nothing_hosted as nothing_hosted
 
-NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "_-")
-LONGEST_NAME: Final = 64  # what chat completions take
-
-Key = tuple[str | None, str]  # namespace and name
-
-
-class Offer(Struct, frozen=True):
-    """What a call under an offered name really is."""
-
-    kind: str  # function, custom, mcp, or that of a built-in tool
-    name: str
-    namespace: str | None = None  # of an MCP server's tool: its label
-    grammar: GrammarInput | None = None  # of a custom tool's input
-    approval: bool = False  # a client has to allow each call of it
-    recipient: str = ""  # how gpt-oss calls it, if that knows it: browser.search
-
-
-class Hosted(Struct, frozen=True, kw_only=True):
-    """A declared tool that the server runs itself, if its operator has set it up."""
-
-    kind: str
-    functions: tuple[FunctionTool, ...] = ()
-    recipients: Mapping[str, str] = {}  # how gpt-oss calls them, by their names
-    missing: str = ""  # how to set it up
-
-
-class Offered(Struct, frozen=True):
-    """Offers and their schemas by offered name, in the order of declaration."""
-
-    offers: dict[str, Offer] = {}
-    schemas: dict[str, Json] = {}
-    names: dict[Key, str] = {}  # the offered names of all that is declared, also of what may not be called now
-    ignored: tuple[str, ...] = ()
-    unlisted: tuple[str, ...] = ()  # labels of MCP servers whose tools are not known yet
-    missing: dict[str, str] = {}  # declared types of built-in tools → how they would be set up
-    failed: dict[str, str] = {}  # labels of MCP servers that did not list their tools just now → why
-
-    def name_of(self, name: str, namespace: str | None) -> str:
-        """The offered name, also of a call in the history whose tool is declared no more."""
-        return self.names.get((namespace, name)) or _offered_name(name, namespace, ())
-
-    def recipients(self) -> dict[str, str]:
-        """Of what may be called, what gpt-oss knows by another name."""
-        return {name: offer.recipient for name, offer in self.offers.items() if offer.recipient}
-
-    def only(self, names: Iterable[str]) -> "Offered":
-        kept = set(names)
-        offers = {name: offer for name, offer in self.offers.items() if name in kept}
-        return replace(self, offers=offers, schemas={name: self.schemas[name] for name in offers})
-
-
-Hosting = Callable[[Tool], Hosted | None]  # None: nothing here runs it
+NOT_SO: Final = "It cannot be run as it is declared."
 
 _NOTHING: Final = Offered()
 _DECLARING: Final = frozenset({AdditionalTools, ToolSearchOutput, McpListTools})
@@ -94,17 +69,13 @@ class _Declaration(Struct, frozen=True, kw_only=True):
     about: str = ""  # the namespace
     approval: bool = False
     recipient: str = ""
-    hosted: bool = False  # a function of a built-in tool
+    hosted: bool = False  # a function of a built-in tool, or of one of the client's own
+    deferred: bool = False
 
     @property
     def key(self) -> Key:
         """A client's function may have the name of one of ours."""
-        return f"{self.kind}\0" if self.hosted else self.namespace, self.tool.name
-
-
-def nothing_hosted(tool: Tool) -> Hosted | None:
-    """For who only passes calls on."""
-    return None
+        return own(self.kind) if self.hosted else self.namespace, self.tool.name
 
 
 def offer_tools(request: CreateResponse, history: History, hosting: Hosting = nothing_hosted) -> Offered:
@@ -114,8 +85,10 @@ def offer_tools(request: CreateResponse, history: History, hosting: Hosting = no
     declaring = _Declaring(hosting)
     declaring.declare(request)
     for item in history.items:
-        if isinstance(item, (AdditionalTools, ToolSearchOutput)):
+        if isinstance(item, AdditionalTools):
             declaring.declared |= {each.key: each for tool in item.tools for each in declaring.flat(tool)}
+        elif isinstance(item, ToolSearchOutput):
+            declaring.find(item)
         elif isinstance(item, McpListTools):
             declaring.list(item)
         elif declaring.failed and _of_client(item):
@@ -133,14 +106,24 @@ class _Declaring:
         self._servers: dict[str, McpTool] = {}
         self._listed: set[str] = set()
         self._missing: dict[str, str] = {}
+        self._found: set[str] = set()  # labels of MCP servers that a search has found
         self.failed: dict[str, str] = {}
 
     def declare(self, request: CreateResponse) -> None:
+        self._servers = {tool.server_label: tool for tool in request.tools if isinstance(tool, McpTool)}
         for index, tool in enumerate(request.tools):
             for each in self.flat(tool):
                 if each.key in self.declared:
                     raise InvalidValue(f"The tool {each.tool.name!r} is declared twice.", param=f"tools[{index}].name")
                 self.declared[each.key] = each
+
+    def find(self, item: ToolSearchOutput) -> None:
+        """What a search has found is not deferred any more. Of an MCP server the request says where it is."""
+        for tool in item.tools:
+            if isinstance(tool, McpTool) and tool.server_label in self._servers:
+                self._found.add(tool.server_label)
+            else:
+                self.declared |= {each.key: replace(each, deferred=False) for each in self.flat(tool)}
 
     def list(self, item: McpListTools) -> None:
         """What a server offers is what its last list says, unless that says only what went wrong."""
@@ -170,20 +153,33 @@ class _Declaring:
         match tool:
             case NamespaceTool(name=name, description=about, tools=inner):
                 for each in [each for each in inner if _is_callable(each, self._ignored)]:
-                    yield _Declaration(tool=each, kind=_kind(each), namespace=name, about=about)
+                    deferred = each.defer_loading is True
+                    yield _Declaration(tool=each, kind=_kind(each), namespace=name, about=about, deferred=deferred)
             case FunctionTool() | CustomTool():
                 if _is_callable(tool, self._ignored):
-                    yield _Declaration(tool=tool, kind=_kind(tool))
+                    yield _Declaration(tool=tool, kind=_kind(tool), deferred=tool.defer_loading is True)
+            case ShellTool() | LocalShellTool() | ApplyPatchTool() | ToolSearchTool():
+                yield from self._of_client(tool)
             case McpTool():
-                self._servers[tool.server_label] = tool
+                if tool.server_label not in self._servers:  # who runs its tools knows only those of the request
+                    self._ignored["mcp"] = None
             case _:
                 yield from self._hosted(tool)
+
+    def _of_client(self, tool: ClientTool) -> Iterator[_Declaration]:
+        kind, function = str(tool.__struct_config__.tag), offered_function(tool)
+        if function is None:
+            self._ignored[kind] = None
+            self._missing[kind] = ""
+            return
+        recipient = CONTAINER if kind in (SHELL, LOCAL_SHELL) else ""
+        yield _Declaration(tool=function, kind=kind, recipient=recipient, hosted=True)
 
     def _hosted(self, tool: Tool) -> Iterator[_Declaration]:
         tag, hosted = str(tool.__struct_config__.tag), self._hosting(tool)
         if hosted is None or hosted.missing or not hosted.functions:
             self._ignored[tag] = None
-            self._missing[tag] = "" if hosted is None else hosted.missing
+            self._missing[tag] = "" if hosted is None else hosted.missing or NOT_SO
             return
         for function in hosted.functions:
             recipient = hosted.recipients.get(function.name, "")
@@ -191,14 +187,43 @@ class _Declaring:
 
     def offered(self) -> Offered:
         failed = {label: why for label, why in self.failed.items() if label not in self._listed}
-        unlisted = tuple([label for label in self._servers if label not in self._listed and label not in failed])
-        offered = Offered({}, {}, {}, tuple(self._ignored), unlisted, self._missing, failed)
+        searches = any(map(_searches, self.declared.values()))
+        hidden = self._hidden() if searches else {}
+        if not searches:
+            self._note_deferred()
+        known = {*self._listed, *failed, *hidden}
+        unlisted = tuple([label for label in self._servers if label not in known])
+        offered = Offered({}, {}, {}, tuple(self._ignored), unlisted, self._missing, failed, {})
         for key, each in self.declared.items():
-            plain = _offered_name(each.tool.name, each.namespace, offered.offers)
+            plain = offered_name(each.tool.name, each.namespace, offered.offers)
             offered.names[key] = plain
-            offered.offers[plain] = _offer(each)
-            offered.schemas[plain] = _schema(plain, each)
+            if searches and (each.deferred or (each.kind == "mcp" and each.namespace in hidden)):
+                offered.deferred[plain] = _offer(plain, each)
+                continue
+            offered.offers[plain] = _offer(plain, each)
+            offered.schemas[plain] = _schema(plain, each, searched(self._findable(hidden)) if _searches(each) else "")
         return offered
+
+    def _hidden(self) -> dict[str, McpTool]:
+        """MCP servers that are deferred, until a search has found them."""
+        waiting = {label: tool for label, tool in self._servers.items() if label not in self._found}
+        return {label: tool for label, tool in waiting.items() if tool.defer_loading is True}
+
+    def _note_deferred(self) -> None:
+        """Nobody searches, so the wish is one that nobody fulfils."""
+        servers = [tool.defer_loading is True for tool in self._servers.values()]
+        if any([*servers, *[each.deferred for each in self.declared.values()]]):
+            self._ignored["tools.defer_loading"] = None
+
+    def _findable(self, hidden: dict[str, McpTool]) -> Iterator[tuple[str, str]]:
+        """By names that mean something: of namespaces, of servers, and of tools that are in none."""
+        names: dict[str, str] = {}
+        for each in [each for each in self.declared.values() if each.deferred]:
+            own = each.tool.description
+            names.setdefault(each.namespace or each.tool.name, each.about if each.namespace else own or "")
+        for label, server in hidden.items():
+            names.setdefault(label, server.server_description or "")
+        yield from names.items()
 
 
 def _of_client(item: InputItem) -> bool:
@@ -216,16 +241,19 @@ def _kind(tool: FunctionTool | CustomTool) -> str:
     return "function" if isinstance(tool, FunctionTool) else "custom"
 
 
-def _offer(declared: _Declaration) -> Offer:
+def _searches(declared: _Declaration) -> bool:
+    return declared.kind == TOOL_SEARCH
+
+
+def _offer(plain: str, declared: _Declaration) -> Offer:
     tool = declared.tool
     grammar = tool.format if isinstance(tool, CustomTool) and isinstance(tool.format, GrammarInput) else None
-    return Offer(declared.kind, tool.name, declared.namespace, grammar, declared.approval, declared.recipient)
+    name = plain if declared.kind in CLIENT_KINDS else tool.name  # nobody is told of a name of theirs
+    return Offer(declared.kind, name, declared.namespace, grammar, declared.approval, declared.recipient)
 
 
 def _is_callable(tool: FunctionTool | CustomTool, ignored: dict[str, None]) -> bool:
     """Not if only programs may call it, which nothing here runs. Wishes that nobody fulfils yet are named."""
-    if tool.defer_loading is True:
-        ignored["tools.defer_loading"] = None
     if tool.asynchronous is True:
         ignored["tools.async"] = None
     if isinstance(tool, CustomTool) and isinstance(tool.format, GrammarInput) and not _holds(tool.format):
@@ -240,23 +268,11 @@ def _holds(grammar: GrammarInput) -> bool:
     return grammar.syntax == "regex" or knows_lark()
 
 
-def _offered_name(name: str, namespace: str | None, taken: Iterable[str]) -> str:
-    """`namespace__name`; what is no plain name, too long or taken gets a digest of the real one."""
-    whole = f"{namespace}__{name}" if namespace else name
-    plain = "".join([char if char in NAME_CHARACTERS else "_" for char in whole])
-    if plain == whole and len(plain) <= LONGEST_NAME and plain not in taken:
-        return plain
-    for number in count():
-        digest = blake2b(f"{namespace}\0{name}\0{number}".encode(errors="surrogatepass"), digest_size=4).hexdigest()
-        if (unique := f"{plain[: LONGEST_NAME - 9]}_{digest}") not in taken:
-            return unique
-    raise AssertionError("count() has no end")
-
-
-def _schema(name: str, declared: _Declaration) -> Json:
+def _schema(name: str, declared: _Declaration, more: str = "") -> Json:
+    """`more`: words for the end of its description."""
     tool = declared.tool
     function: Json = {"name": name}
-    if description := _description(declared):
+    if description := _description(declared) + more:
         function["description"] = description
     if isinstance(tool, CustomTool):
         function["parameters"] = _input_schema(tool)

@@ -7,6 +7,7 @@ asked for once.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from antiphon.protocol.codec import Decoded
 from antiphon.protocol.items import InputItem, McpListTools, OutputItem
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import AllowedTools, CustomTool, FunctionTool, McpTool, NamespaceTool, ToolChoice
+from antiphon.render.client_tools import ClientTool
 from antiphon.service.abridging import STEPS, abridged
 from antiphon.service.approvals import Approved, Deed
 from antiphon.service.compaction_step import CompactionStep
@@ -32,7 +34,7 @@ log = logging.getLogger(__name__)
 
 Replan = Callable[[Decoded, Mapping[str, Said]], Awaitable[Plan]]  # with a place at the model, for which it waits
 
-_CLIENTS = (FunctionTool, CustomTool, NamespaceTool)
+_CLIENTS = (FunctionTool, CustomTool, NamespaceTool, *get_args(ClientTool))
 
 
 class Going(Struct, frozen=True, kw_only=True):

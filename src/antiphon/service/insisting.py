@@ -15,6 +15,7 @@ from antiphon.parsers.registry import load_parser
 from antiphon.protocol.grammars import knows_lark, unreadable
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat
+from antiphon.render.client_tools import accepted
 from antiphon.render.messages import Rendered
 from antiphon.render.tools import Offer, whole
 from antiphon.service.tongues import Heard, Tongue
@@ -51,6 +52,8 @@ def _tool_rules(rendered: Rendered, held: Held) -> Iterator[tuple[Key, ToolRule]
 
 
 def _tool_rule(name: str, offer: Offer, function: Json, enforced: bool) -> ToolRule:
+    if (schema := accepted(offer.kind, function["parameters"])) is not None:
+        return ToolRule(offered=name, schema=schema)
     grammar = offer.grammar
     if grammar is not None and grammar.syntax == "regex":
         return ToolRule(offered=name, schema={"type": "string", "pattern": whole(grammar.definition)}, text=True)

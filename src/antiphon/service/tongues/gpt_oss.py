@@ -15,7 +15,7 @@ from antiphon.errors import StartupError, UnsupportedParameter
 from antiphon.parsers.base import Reading
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import StructuralTagFormat
-from antiphon.render.gpt_oss import Demand, builtins_of, demanded, set_scene, without_builtins
+from antiphon.render.gpt_oss import Demand, builtins_of, demanded, others_of, set_scene, without_builtins
 from antiphon.render.registry import load_renderer
 from antiphon.service.sampling import constraint, stops
 from antiphon.service.tongues.base import Heard, means
@@ -62,7 +62,7 @@ class HarmonyTongue:
         return Heard(parser="harmony", reading=reading, constraint=made, stops=STOPS, held=demand.held)
 
     def _reading(self, chat: ChatPrompt) -> Reading:
-        spaces: dict[str, Json] = {name: {} for name in builtins_of(chat)}
+        spaces: dict[str, Json] = {name: {} for name in (*builtins_of(chat), *others_of(chat))}
         tools = {tool["function"]["name"]: tool for tool in without_builtins(chat).tools}
         kept = bool(self._request.include_stop_str_in_output)
         return Reading(tools={**tools, **spaces}, stop=stops(self._request), keeps_stop=kept)

@@ -1,0 +1,43 @@
+import pytest
+
+from antiphon.core.required_input import required_input
+from antiphon.protocol.items import (
+    CustomToolCall,
+    FunctionCall,
+    FunctionCallOutput,
+    McpApprovalRequest,
+    Message,
+    OutputItem,
+    OutputText,
+    ToolSearchCall,
+)
+
+CALL = FunctionCall(id="fc_1", call_id="call_1", name="look", arguments="{}")
+SAID = Message(id="msg_1", role="assistant", content=[OutputText(text="hm")])
+
+
+@pytest.mark.parametrize(
+    ("item", "stub"),
+    [
+        (CALL, {"type": "function_call_output", "call_id": "call_1", "name": "look"}),
+        (
+            CustomToolCall(id="ctc_1", call_id="call_2", name="sql", input="x"),
+            {"type": "custom_tool_call_output", "call_id": "call_2"},
+        ),
+        (
+            ToolSearchCall(id="tsc_1", call_id="call_3", arguments={}, execution="client", status="completed"),
+            {"type": "tool_search_output", "call_id": "call_3", "execution": "client"},
+        ),
+        (
+            McpApprovalRequest(id="mcpr_1", server_label="s", name="n", arguments="{}"),
+            {"type": "mcp_approval_response", "approval_request_id": "mcpr_1"},
+        ),
+    ],
+)
+@pytest.mark.shows("F.10")
+def test_a_call_or_a_question_is_a_stub_of_what_answers_it(item: OutputItem, stub: dict[str, str]) -> None:
+    assert required_input([SAID, item]) == [stub]
+
+
+def test_what_has_its_answer_waits_for_nothing() -> None:
+    assert required_input([CALL, FunctionCallOutput(id="fco_1", call_id="call_1", output="done"), SAID]) == []
