@@ -1,9 +1,13 @@
-"""Clients that hang up at the first event, at once or within 50 ms: a foreground run ends with its client, and the
-engine with it; a background run does not care. Nothing is left that never ends."""
+"""Clients that hang up at the first event, at once or within 50 ms, over HTTP or a WebSocket: a foreground run ends
+with its client, and the engine with it; a background run does not care. Nothing is left that never ends."""
 
 import asyncio
 import random
 import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from websockets.asyncio.client import connect
 
 from drills.findings import Figure, Findings, percentile
 from drills.journal import Audit
@@ -41,13 +45,13 @@ async def _leave_all(process: Process, times: int, left: dict[str, float]) -> li
         for number in range(times)
     ]
 
-    async def one(run: Run) -> None:
+    async def one(run: Run, leave: Callable[[Process, Run], Awaitable[float]]) -> None:
         async with places:
-            left[run.nonce] = await _leave(process, run)
+            left[run.nonce] = await leave(process, run)
 
     async with asyncio.TaskGroup() as clients:
-        for run in runs:
-            clients.create_task(one(run))
+        for number, run in enumerate(runs):
+            clients.create_task(one(run, _leave_socket if number % 4 == 2 else _leave))
     return runs
 
 
@@ -56,10 +60,27 @@ async def _leave(process: Process, run: Run) -> float:
     async with asyncio.timeout(60), process.client.open("POST", "/v1/responses", run.body()) as stream:
         await stream.read(most=1)
         take(run, stream)
-        if random.random() < 0.5:
-            await asyncio.sleep(random.uniform(0.0, 0.05))
+        await _hesitate()
         stream.hang_up(random.random() < 0.5)
         return time.monotonic()
+
+
+async def _leave_socket(process: Process, run: Run) -> float:
+    """The same on a WebSocket, with a close or without a word."""
+    url = f"ws://127.0.0.1:{process.client.port}/v1/responses"
+    async with asyncio.timeout(60), connect(url, compression=None) as socket:
+        await socket.send(msgspec.json.encode({"type": "response.create", **run.body()}).decode())
+        run.id = msgspec.json.decode(await socket.recv())["response"]["id"]
+        await _hesitate()
+        left = time.monotonic()
+        if random.random() < 0.5:
+            socket.transport.abort()
+        return left
+
+
+async def _hesitate() -> None:
+    if random.random() < 0.5:
+        await asyncio.sleep(random.uniform(0.0, 0.05))
 
 
 def _judge_work(runs: list[Run], left: dict[str, float], audit: Audit, findings: Findings) -> None:

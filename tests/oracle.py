@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 from openai._models import construct_type
@@ -20,6 +20,7 @@ from openai.types.responses.response_item_list import ResponseItemList
 from openai.types.responses.response_steer_accepted_event import ResponseSteerAcceptedEvent
 from openai.types.responses.response_steer_failed_event import ResponseSteerFailedEvent
 from openai.types.responses.response_steer_pending_event import ResponseSteerPendingEvent
+from openai.types.responses.responses_server_event import ResponsesServerEvent
 from pydantic import BaseModel, ValidationError
 
 from tests.invented import classes, invented
@@ -39,6 +40,8 @@ DEVIATIONS: dict[str, set[str]] = {
     "OutputTokensDetails": {"tool_output_tokens", "output_tokens_per_turn", "tool_output_tokens_per_turn"},
     # flat for OpenAI's type, nested for Open Responses and for SDKs that raise on `error`
     "ResponseErrorEvent": {"error", "retry_after"},
+    # the same, on a WebSocket
+    "ResponseWsError": {"code", "message", "param", "retry_after"},
     # required by OpenAI's own OpenAPI document
     "ResponseFunctionCallArgumentsDoneEvent": {"name"},
     # OpenAI sends them; its Python types leave them out
@@ -67,6 +70,8 @@ DEVIATIONS: dict[str, set[str]] = {
 }
 # Events that the types do not have. A keepalive is told by SDKs and Codex from everything else by its name.
 UNTYPED_EVENTS = {"keepalive": {"type", "sequence_number"}}
+# On a WebSocket; the second is sent only to those who ask for it.
+UNTYPED_SOCKET_EVENTS = {**UNTYPED_EVENTS, "connection_expiring": {"type", "expires_at"}}
 _KNOWN_ERROR_CODES = set(get_args(ResponseError.model_fields["code"].annotation))
 
 
@@ -78,6 +83,17 @@ def check_event(event: dict[str, Any]) -> None:
         return
     assert kind in _EVENT_CLASSES, f"{kind!r} is not an event of the openai package"
     _check(_EVENT_CLASSES[kind], event)
+
+
+def check_socket_event(event: dict[str, Any]) -> None:
+    """The same for an event on a WebSocket, which has a `stream_id` if its lane has a name."""
+    kind = event.get("type")
+    if kind in UNTYPED_SOCKET_EVENTS:
+        known = UNTYPED_SOCKET_EVENTS[kind]
+        assert event.keys() - {"stream_id"} == known, f"{kind} has the fields {sorted(event)}"
+        return
+    assert kind in _SOCKET_CLASSES, f"{kind!r} is not an event of the openai package"
+    _check(_SOCKET_CLASSES[kind], event, _SOCKET_DEVIATIONS)
 
 
 def check_response(response: dict[str, Any]) -> None:
@@ -140,13 +156,13 @@ def accumulate(events: Iterable[dict[str, Any]]) -> Response:
     return final
 
 
-def _check(cls: type[BaseModel], value: dict[str, Any]) -> None:
+def _check(cls: type[BaseModel], value: dict[str, Any], allowed: Mapping[str, Collection[str]] = DEVIATIONS) -> None:
     try:
         model = cls.model_validate_json(json.dumps(_without_own_codes(value)), strict=True)
     except ValidationError as error:
         told = "\n".join(_telling(error))
         raise AssertionError(f"{cls.__name__} refuses {json.dumps(value)[:2000]}\n{told}") from None
-    unknown = sorted(invented(model, cls.__name__, DEVIATIONS))
+    unknown = sorted(invented(model, cls.__name__, allowed))
     assert not unknown, f"fields that the openai package does not know: {unknown}"
 
 
@@ -173,10 +189,17 @@ def _without_own_codes(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _by_type() -> dict[str, type[BaseModel]]:
-    known = [*classes(ResponseStreamEvent)]
-    known += [ResponseSteerAcceptedEvent, ResponseSteerPendingEvent, ResponseSteerFailedEvent]
+def _by_type(known: Iterable[type[BaseModel]]) -> dict[str, type[BaseModel]]:
     return {get_args(cls.model_fields["type"].annotation)[0]: cls for cls in known}
 
 
-_EVENT_CLASSES = _by_type()
+_STEERS = (ResponseSteerAcceptedEvent, ResponseSteerPendingEvent, ResponseSteerFailedEvent)
+_EVENT_CLASSES = _by_type([*classes(ResponseStreamEvent), *_STEERS])
+_SOCKET_CLASSES = _by_type(classes(ResponsesServerEvent))
+# The class of an event on a WebSocket is that of the event, and adds `stream_id`.
+_SOCKET_DEVIATIONS = DEVIATIONS | {
+    cls.__name__: DEVIATIONS[base.__name__]
+    for cls in _SOCKET_CLASSES.values()
+    for base in cls.__bases__
+    if base.__name__ in DEVIATIONS
+}

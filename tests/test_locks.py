@@ -22,7 +22,7 @@ def _names(lines: list[str]) -> set[str]:
     return {re.split(r"[^\w-]", line)[0] for line in lines}
 
 
-@pytest.mark.parametrize("name", ["run.lock", "dev.lock"])
+@pytest.mark.parametrize("name", ["run.lock", "dev.lock", "clients.lock", "litellm.lock"])
 def test_a_lock_holds_hashed_pins_and_nothing_else(name: str) -> None:
     rest = PIN.sub("", _text(name))
     assert [line for line in rest.splitlines() if not line.lstrip().startswith("#")] == []
@@ -41,3 +41,9 @@ def test_every_declared_dependency_is_pinned() -> None:
     extras = [line for lines in pyproject["project"]["optional-dependencies"].values() for line in lines]
     assert wanted <= _pins("run.lock").keys()
     assert wanted | developed | _names(extras) <= _pins("dev.lock").keys()
+
+
+@pytest.mark.parametrize("group", ["clients", "litellm"])
+def test_every_client_is_pinned(group: str) -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert _names(pyproject["dependency-groups"][group]) <= _pins(f"{group}.lock").keys()

@@ -24,7 +24,12 @@
     │   ├── ApprovalMismatch            approval_mismatch        another call than the one that was approved
     │   ├── NotPending                  tool_call_not_pending
     │   ├── NotWaiting                  response_not_waiting     for tool outputs
-    │   └── ToolOutputTimeout           tool_output_timeout      no output came in time
+    │   ├── ToolOutputTimeout           tool_output_timeout      no output came in time
+    │   ├── UnknownEventType            unknown_event_type       of a WebSocket's messages, and so are these:
+    │   ├── InvalidStreamId             invalid_stream_id
+    │   ├── TooManyStreams              websocket_stream_limit_reached
+    │   ├── ConcurrentRequest           concurrent_request       one at a time, where there are no lanes
+    │   └── ConnectionExpired           websocket_connection_limit_reached
     ├── NotAuthenticated            401 authentication_error
     ├── Forbidden                   403 permission_error
     ├── NotFound                    404 not_found_error
@@ -43,6 +48,7 @@
     ├── InvalidCall                 500 server_error           invalid_tool_call: the model would not call as it must
     ├── InvalidOutput               500 server_error           invalid_output: nor answer in the form it must
     ├── ServerRestarted             500 server_error           server_restarted: its server died while it ran
+    ├── ProcessingFailed            500 server_error           processing_error: a defect, told on a WebSocket
     └── Internal                    500 server_error           a defect of ours; says nothing about itself
 
 Errors are raised, never returned; transport/problems.py alone turns them into bytes.
@@ -180,6 +186,28 @@ class ToolOutputTimeout(BadRequest):
     code = "tool_output_timeout"
 
 
+class UnknownEventType(BadRequest):
+    code = "unknown_event_type"
+
+
+class InvalidStreamId(BadRequest):
+    code = "invalid_stream_id"
+
+
+class TooManyStreams(BadRequest):
+    code = "websocket_stream_limit_reached"
+
+
+class ConcurrentRequest(BadRequest):
+    code = "concurrent_request"
+
+
+class ConnectionExpired(BadRequest):
+    """The end of a WebSocket's time, in the word by which clients know that they are to connect again."""
+
+    code = "websocket_connection_limit_reached"
+
+
 class NotAuthenticated(AntiphonError):
     status = 401
     type = "authentication_error"
@@ -290,6 +318,10 @@ class ServerRestarted(AntiphonError):
     """The server that worked on a response died."""
 
     code = "server_restarted"
+
+
+class ProcessingFailed(AntiphonError):
+    code = "processing_error"
 
 
 class Internal(AntiphonError):

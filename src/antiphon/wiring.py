@@ -10,6 +10,7 @@ from antiphon.agent.loop import Bounds as LoopBounds
 from antiphon.agent.patience import Deadlines
 from antiphon.config import Config
 from antiphon.config.reasoning_keys import read_keys
+from antiphon.core.lanes import LaneBounds
 from antiphon.egress import Egress, Policy
 from antiphon.engines.base import Engine
 from antiphon.engines.building import Progress, build_pool
@@ -71,6 +72,9 @@ from antiphon.transport.stored import StoredEndpoint
 from antiphon.transport.system import System
 from antiphon.transport.tokens import TokensEndpoint
 from antiphon.transport.tool_outputs import ToolOutputsEndpoint
+from antiphon.transport.websocket.endpoint import ConnectionBounds, WebSocketEndpoint
+from antiphon.transport.websocket.responding import Responding
+from antiphon.transport.websocket.socket import SocketSettings
 
 Announce = Callable[[str, list[str]], None]
 
@@ -115,8 +119,10 @@ class Parts(Struct, frozen=True, kw_only=True):
 class Lifecycle:
     """What is opened before the first request and closed after the last, in the reverse order."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, rest: Callable[[], None]) -> None:
+        """`rest`: what is done when the doors are closed."""
         self.parts = parts
+        self._rest = rest
         self.reloading: Reloading | None = None  # if the settings can be read again
         self._opened = AsyncExitStack()
         self._beating, self._scanning = Tasks(), Tasks()
@@ -153,6 +159,7 @@ class Lifecycle:
 
     def rest(self) -> None:
         self.parts.jobs.rest()
+        self._rest()
 
     def interrupt(self) -> None:
         self.parts.responses.interrupt()
@@ -191,10 +198,14 @@ def build_app(
     egress = egress or Egress(Policy(config.allow_egress))
     parts = _build_parts(config, engine, metrics, store, live or build_live(config, store), egress)
     guard = Guard(config)
+    sockets = _websocket(config, parts, guard, metrics)
     routes = [*_api(config, parts), *System(parts.models, metrics, guard, version("antiphon"), store).routes()]
     documented = [*routes, *Docs(routes, version("antiphon")).routes()]
+    if config.websocket == "on":
+        documented.append(sockets.route())
+    metrics.watch_sockets(sockets.__len__)
     metrics.watch_engines(parts.models.states)
-    return App(documented, guard, metrics, Lifecycle(parts))
+    return App(documented, guard, metrics, Lifecycle(parts, sockets.rest))
 
 
 def build_toolkit(config: Config, egress: Egress, store: Store, outputs: ToolOutputs) -> Toolkit:
@@ -272,6 +283,20 @@ def _api(config: Config, parts: Parts) -> list[Route]:
         *ConversationsEndpoint(conversations, config.limits).routes(),
         CapabilitiesEndpoint(parts.models, parts.toolkit).route(),
     ]
+
+
+def _websocket(config: Config, parts: Parts, guard: Guard, metrics: Metrics) -> WebSocketEndpoint:
+    alone = config.websocket_lanes == "off"
+    settings = SocketSettings(
+        limits=config.limits,
+        lanes=LaneBounds(waiting_bytes=config.limits.body_bytes, alone=alone),
+        cache_bytes=config.websocket_cache_bytes,
+        lifetime=config.websocket_lifetime,
+        warning=config.websocket_warning,
+    )
+    bounds = ConnectionBounds(all=config.max_websocket_connections, per_key=config.max_websocket_connections_per_key)
+    responding = Responding(parts.responses, guard, metrics, config.ping_interval)
+    return WebSocketEndpoint(responding, guard, settings, bounds)
 
 
 def _tool_outputs(config: Config) -> ToolOutputSettings:

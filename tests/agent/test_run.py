@@ -8,7 +8,7 @@ from antiphon.agent.declared import Declared
 from antiphon.agent.patience import Deadlines
 from antiphon.agent.plan import Plan
 from antiphon.agent.run import Keep, Run
-from antiphon.core.deltas import Text, Thought
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
 from antiphon.core.emitter import Emitter
 from antiphon.core.entries import Ended
 from antiphon.core.fold import fold
@@ -18,7 +18,8 @@ from antiphon.errors import ContextTooLong, EngineFailed, Internal, Unavailable
 from antiphon.ids import new_id
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.events import Completed, Event, Failed, Incomplete
-from antiphon.protocol.response import Response
+from antiphon.protocol.response import IncompleteDetails, Response
+from antiphon.render.tools import Offer
 from tests.agent.ends import WORK, Ends
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +31,8 @@ def ends() -> Ends:
 
 
 def make(engine: FakeEngine, ends: Ends, keep: Keep | None = None, **changes: object) -> Run:
-    plan = Plan(engine=engine, work=WORK, parser=ChatParser(WORK.prompt), declared=Declared({}), **changes)  # type: ignore[arg-type]  # any field of a Plan
+    given = {"declared": Declared({}), **changes}
+    plan = Plan(engine=engine, work=WORK, parser=ChatParser(WORK.prompt), **given)  # type: ignore[arg-type]  # any field of a Plan
     emitter = Emitter(Response(id="resp_1", created_at=1, model="fake"), new_id, log=None if keep is None else [])
     return Run(plan, emitter, ends, keep)
 
@@ -293,3 +295,41 @@ async def test_a_driver_that_goes_away_while_the_end_is_kept_has_ended_the_run_a
     assert driver.cancelled()
     assert run.cancel() == []
     assert (run.response.status, ends.told) == ("completed", [run])
+
+
+@pytest.mark.shows("F.10")
+async def test_a_run_that_is_steered_ends_where_it_is(engine: FakeEngine, ends: Ends) -> None:
+    engine.says(Text("Once"), Text(" upon"), Text(" a time"))
+    gate = engine.holds(after=1)
+    run = make(engine, ends)
+    driving = asyncio.create_task(driven(run))
+    async with asyncio.timeout(5):
+        await gate.reached.wait()
+        assert run.steer()
+        events = await driving
+    assert isinstance(events[-1], Incomplete)
+    response = events[-1].response
+    assert (response.status, response.incomplete_details) == ("incomplete", IncompleteDetails(reason="steered"))
+    assert run.error is None
+
+
+@pytest.mark.shows("F.10")
+async def test_a_call_that_has_begun_is_not_broken_off(engine: FakeEngine, ends: Ends) -> None:
+    engine.says(CallStarted(0, "look"), CallDelta(0, "{}"), CallDone(0))
+    gate = engine.holds(after=1)
+    run = make(engine, ends, declared=Declared({"look": Offer("function", "look")}))
+    driving = asyncio.create_task(driven(run))
+    async with asyncio.timeout(5):
+        await gate.reached.wait()
+        assert not run.steer()
+        gate.open()
+        assert isinstance((await driving)[-1], Completed)
+
+
+@pytest.mark.shows("F.3")
+async def test_a_run_that_warms_up_tells_nothing_of_what_the_engine_says(engine: FakeEngine, ends: Ends) -> None:
+    engine.says(Text("Once"))
+    events = await driven(make(engine, ends, warms=True))
+    assert [event.type for event in events] == ["response.created", "response.in_progress", "response.completed"]
+    assert isinstance(events[-1], Completed)
+    assert events[-1].response.output == []

@@ -6,12 +6,14 @@ of its kind that ours gave, and the address of an MCP server for that of one tha
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from tests.live import Live
 from tests.oracle import (
@@ -26,11 +28,11 @@ from tests.oracle import (
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 
-WAITING_UPGRADES = ("codex-wstrue.tool:0", "openai-py.ws:0", "openai-py.ws:1")  # a 426: clients fall back at once
 # What the recorded server did by itself, and the fake engine only when it is asked to.
 ASKED: dict[str, dict[str, Any]] = {"ai-sdk7-itemref.tool-reason": {"reasoning": {"effort": "low"}}}
 # Where the recorded MCP server was. Ours is the same one, elsewhere.
 MCP = "http://127.0.0.1:3001/mcp"
+_SILENT = 3  # events of a warm-up
 ID = re.compile(r"\b(resp|msg|rs|fc|ctc|call|conv)_[0-9a-f]{20,}\b")
 
 
@@ -56,12 +58,26 @@ class Dialogue:
 
     def hold(self) -> int:
         """How many exchanges were answered."""
-        told = 0
-        for place, sent in enumerate(EXCHANGES[self._stem]):
-            if f"{self._stem}:{place}" not in WAITING_UPGRADES:
+        for sent in EXCHANGES[self._stem]:
+            if "frames" in sent:
+                self._connect(sent["frames"])
+            else:
                 self._exchange(sent)
-                told += 1
-        return told
+        return len(EXCHANGES[self._stem])
+
+    def _connect(self, frames: list[dict[str, Any]]) -> None:
+        """A WebSocket: what the recorded server said is what ours says, but for how much of it there is."""
+        with connect(f"ws{self._live.v1.removeprefix('http')}/responses", compression=None, max_size=None) as socket:
+            for frame in frames:
+                if "client" in frame:
+                    socket.send(self._ours(json.dumps(frame["client"])))
+                elif "server" in frame:
+                    assert json.loads(socket.recv(timeout=10)) == frame["server"]
+                else:
+                    told = [*_until_its_end(socket)]
+                    self._note(told[-1]["response"])
+                    if frame["server_events"][-1] == told[-1]["type"] and len(frame["server_events"]) == _SILENT:
+                        assert [event["type"] for event in told] == frame["server_events"]
 
     def _exchange(self, sent: dict[str, Any]) -> None:
         tail, body = self._ours(sent["tail"]), json.loads(self._ours(json.dumps(sent.get("body"))))
@@ -92,6 +108,16 @@ class Dialogue:
                 self.given[name.partition("_")[0]] = name
 
 
+def _until_its_end(socket: Connection) -> Iterator[dict[str, Any]]:
+    while True:
+        event: dict[str, Any] = json.loads(socket.recv(timeout=10))
+        check_event(event)
+        yield event
+        if event["type"] in ("response.completed", "error"):
+            assert event["type"] == "response.completed", event
+            return
+
+
 def _streamed(answer: bytes, whole: bool) -> dict[str, Any]:
     """The last response of a stream that is as it should be."""
     *events, done = answer.removesuffix(b"\n\n").split(b"\n\n")
@@ -120,21 +146,17 @@ def _check_item_or_conversation(told: dict[str, Any]) -> None:
     (check_conversation if "object" in told else check_conversation_item)(told)
 
 
-DIALOGUES = [
-    stem
-    for stem, exchanges in EXCHANGES.items()
-    if {f"{stem}:{place}" for place in range(len(exchanges))} - {*WAITING_UPGRADES}
-]
+DIALOGUES = [*EXCHANGES]
 
 
-def test_there_are_recordings_and_all_that_waits_is_among_them() -> None:
+def test_there_are_recordings_and_some_are_of_websockets() -> None:
     assert len(NAMES) > 50
-    assert {*WAITING_UPGRADES} <= {*NAMES}
+    assert sum("frames" in sent for exchanges in EXCHANGES.values() for sent in exchanges) == 3
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 @pytest.mark.parametrize("stem", [stem for stem in DIALOGUES if MCP not in json.dumps(EXCHANGES[stem])])
-@pytest.mark.shows("I.12")
+@pytest.mark.shows("I.12", "I.13")
 def test_a_recorded_dialogue_is_held_to_its_end(fake: Live, stem: str, stream: bool) -> None:
     assert Dialogue(fake, stem, stream).hold() > 0
 
@@ -149,18 +171,3 @@ def test_a_recorded_dialogue_with_tools_of_an_mcp_server_is_held_too(
     dialogue = Dialogue(agentic, stem, stream, everything)
     assert dialogue.hold() > 0
     assert {"mcpl", "mcp", "msg"} <= dialogue.given.keys()
-
-
-@pytest.mark.parametrize("name", WAITING_UPGRADES)
-def test_a_recorded_upgrade_that_waits_is_answered_so_that_clients_fall_back(fake: Live, name: str) -> None:
-    stem, _, place = name.partition(":")
-    assert "frames" in EXCHANGES[stem][int(place)]
-    headers = {
-        "Connection": "Upgrade",
-        "Upgrade": "websocket",
-        "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-    }
-    status, answer = fake.send("GET", "/v1/responses", headers=headers)
-    assert status == 426, answer
-    assert json.loads(answer)["error"]["type"] == "invalid_request_error"

@@ -87,7 +87,7 @@ FATES: dict[str, tuple[Any, Fate]] = {
 }
 # How an answer is sent is the transport's to show, that nothing is stored is told by `store: false`,
 # and a client's own notes mean nothing to a server.
-ELSEWHERE = {"stream", "stream_options", "store", "client_metadata"}
+ELSEWHERE = {"stream", "stream_options", "store", "client_metadata", "generate"}
 NEEDS: dict[str, dict[str, Any]] = {
     "tool_choice": {"tools": [TOOL]},
     "parallel_tool_calls": {"tools": [TOOL]},

@@ -164,7 +164,8 @@ async def test_a_websocket_scope_is_denied(edge: Edge, extensions: dict[str, Any
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await edge.app({"type": "websocket", "path": "/v1/responses", "extensions": extensions}, receive, send)
+    scope = {"type": "websocket", "path": "/v1/echo", "headers": [HOST, (b"upgrade", b"websocket")]}
+    await edge.app({**scope, "extensions": extensions}, receive, send)
     assert sent[0].get("status") == 426 if extensions else sent == [{"type": "websocket.close", "code": 1002}]
 
 

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -342,9 +343,17 @@ async def test_a_client_that_offers_http_2_is_answered_in_http_1(server: Process
 
 
 async def test_a_websocket_is_told_to_use_http(server: Process) -> None:
+    lines = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+    async with connected(server) as client:
+        assert (await client.ask(request("/v1/echo", *lines, key))).status == 426
+
+
+async def test_a_handshake_that_is_not_well_formed_is_refused_in_the_shape_of_every_error(server: Process) -> None:
     lines = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: x")
     async with connected(server) as client:
-        assert (await client.ask(request("/v1/echo", *lines))).status == 426
+        reply = await client.ask(request("/v1/echo", *lines))
+    assert (reply.status, json.loads(reply.body)["error"]["type"]) == (400, "invalid_request_error")
 
 
 async def test_a_client_that_does_not_read_is_written_to_no_further_and_dropped(server: Process) -> None:

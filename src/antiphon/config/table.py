@@ -92,6 +92,28 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = 15.0
     stall_seconds: Annotated[Seconds, SERVER("Seconds a client may leave its stream unread.")] = 60.0
     keepalive_seconds: Annotated[Seconds, SERVER("Seconds an idle connection is kept open.")] = 75.0
+    websocket: Annotated[
+        Literal["on", "off"], SERVER("Whether responses are made over WebSockets too; off: an upgrade is a 426.")
+    ] = "on"
+    websocket_lanes: Annotated[
+        Literal["on", "off"],
+        SERVER("Whether a WebSocket makes several responses at once; off: one, and no other is taken meanwhile."),
+    ] = "on"
+    max_websocket_connections: Annotated[Amount, SERVER("WebSockets that may be open; beyond, 503.")] = 100
+    max_websocket_connections_per_key: Annotated[
+        Count | None, SERVER("WebSockets that may be open with one API key; beyond, 503.", "no bound of its own")
+    ] = None
+    websocket_lifetime: Annotated[Seconds, SERVER("Seconds after which a WebSocket is closed.")] = 3600.0
+    websocket_warning: Annotated[
+        Interval, SERVER("Seconds before that at which it is told so (`connection_expiring`); 0 tells nothing.")
+    ] = 300.0
+    websocket_ping_interval: Annotated[Interval, SERVER("Seconds between pings of a WebSocket; 0 sends none.")] = 20.0
+    websocket_ping_timeout: Annotated[Seconds, SERVER("Seconds that a WebSocket's client may take to answer one.")] = (
+        20.0
+    )
+    websocket_cache_bytes: Annotated[
+        Count, SERVER("Bytes that a WebSocket remembers of its responses that are not stored.")
+    ] = 32 * 1024 * 1024
     shutdown_grace: Annotated[Interval, SERVER("Seconds that running responses get to end at shutdown.")] = 10.0
 
     model: Annotated[

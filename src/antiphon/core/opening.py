@@ -15,9 +15,10 @@ ECHOED = frozenset({
     # Beyond OpenAI's fields.
     "top_k", "min_p", "repetition_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "n", "best_of",
     "length_penalty", "skip_special_tokens", "chat_template_kwargs", "logprobs", "num_assistant_tokens",
-    "assistant_confidence_threshold", "max_ngram_size", "prompt_cache_options", "moderation", "image",
+    "assistant_confidence_threshold", "max_ngram_size", "moderation", "image",
     "access_programs", "context_management",
 })  # fmt: skip
+_CACHE_OPTIONS = {"mode": "implicit", "ttl": "30m"}  # all that OpenAI's types have here, and they want it said
 
 
 def opening(
@@ -30,6 +31,9 @@ def opening(
     response = Response(id=response_id, created_at=created_at, model=model, store=store)
     for name in ECHOED & sent:
         setattr(response, name, getattr(request, name))
+    if "prompt_cache_options" in sent:
+        given = request.prompt_cache_options or {}
+        response.prompt_cache_options = {name: given.get(name, usual) for name, usual in _CACHE_OPTIONS.items()}
     if response.background:
         response.status = "queued"
     return response

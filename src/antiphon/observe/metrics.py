@@ -125,6 +125,12 @@ class Metrics:
             "antiphon_requests_waiting", "Responses waiting for a slot.", read=lambda: [((), float(waiting()))]
         )
 
+    def watch_sockets(self, count: Callable[[], int]) -> None:
+        """Where to read how many WebSockets are open."""
+        self.registry.gauge(
+            "antiphon_websocket_connections", "WebSockets that are open.", read=lambda: [((), float(count()))]
+        )
+
     def watch_engines(self, read: Callable[[], Iterable[EngineState]]) -> None:
         """Where to read how each engine does."""
         self.registry.gauge(

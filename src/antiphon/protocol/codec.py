@@ -61,9 +61,13 @@ _create_items = Shape(CreateItems)
 
 
 def decode_create(body: bytes, limits: Limits) -> Decoded:
-    raw = decode_object(body, limits)
+    return read_create(decode_object(body, limits), len(body), limits)
+
+
+def read_create(raw: Json, size: int, limits: Limits) -> Decoded:
+    """What stands in `raw`, which came in so many bytes."""
     check_count(raw.get("input"), "input", limits.items)
-    _create.long_words.check(raw, len(body))
+    _create.long_words.check(raw, size)
     normalise(raw)
     request, ignored = _create.read(raw, limits)
     check_request(request, raw, limits)

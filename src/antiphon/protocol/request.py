@@ -54,6 +54,7 @@ class CreateResponse(Struct, kw_only=True):
     include: list[Includable] = field(default_factory=list)
 
     stream: bool = False
+    generate: bool = True
     stream_options: StreamOptions | None = None
     store: bool | None = None
     background: bool = False

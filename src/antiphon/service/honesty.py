@@ -17,6 +17,7 @@ from antiphon.protocol.items import CompactionTrigger, ItemReference
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import StructuralTagFormat, TextFormat
 from antiphon.service.sampling import wants_logprobs
+from antiphon.service.warming import warms
 
 # A value that asks for nothing special is honoured by everyone.
 _SAMPLING: dict[str, object] = {
@@ -63,11 +64,13 @@ def refuse_unserved(request: CreateResponse, sent: frozenset[str]) -> None:
             raise UnsupportedParameter(_NOT_YET[name], param=name)
     said = {*map(type, request.input)} - {CompactionTrigger}
     if not (said or request.previous_response_id or request.conversation):
+        if request.instructions and warms(request):
+            return
         raise MissingParameter("Missing required parameter: 'input'.", param="input")
 
 
-def refuse_unstored(request: CreateResponse, stores: bool) -> None:
-    """What needs a store, where there is none or none is wanted."""
+def refuse_unstored(request: CreateResponse, stores: bool, remembered: bool = False) -> None:
+    """What needs a store, where there is none or none is wanted. `remembered`: what came before is known without."""
     if request.background and not (stores and request.store is not False):
         reason = "`store` must not be false" if stores else "this server keeps nothing (--disable-store)"
         raise UnsupportedParameter(f"A background response has to be stored: {reason}.", param="background")
@@ -75,7 +78,7 @@ def refuse_unstored(request: CreateResponse, stores: bool) -> None:
         _refuse_waiting(request, stores)
     if stores:
         return
-    if request.previous_response_id is not None:
+    if request.previous_response_id is not None and not remembered:
         raise UnknownPrevious(f"{_NOTHING}: send the whole conversation in `input`.", param="previous_response_id")
     if request.conversation is not None:
         raise UnknownConversation(f"{_NOTHING}: send the whole conversation in `input`.", param="conversation")

@@ -15,6 +15,7 @@ from time import time
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.errors import AntiphonError, NotFound, ServerRestarted, Unavailable
 from antiphon.ids import new_id
@@ -59,13 +60,18 @@ class Keeper:
         self._held: dict[str, Kept] = {}
         self._tasks = Tasks()
 
-    async def begin(self, tenant: str, decoded: Decoded, response: Response, key: Key | None = None) -> "Kept | str":
+    async def begin(
+        self, tenant: str, decoded: Decoded, response: Response, key: Key | None = None, rooted: bool = False
+    ) -> "Kept | str":
         """Write its row, with the status that it has. Gives the id of the response that has this key already.
+        `rooted`: what it continues is nowhere in the store.
 
         Raises what Store.begin raises. Background: within the tenant's room, with a deadline.
         """
         settings, request = self.settings, await request_bytes(decoded)
         new = new_row(response, encode(response), request, time(), settings.background_timeout)
+        if rooted:
+            new = replace(new, previous=None)
         room = settings.background_room if response.background else None
         other = await self.store.begin(tenant, new, self.claim(), key, room)
         if other is not None:

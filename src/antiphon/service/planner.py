@@ -42,11 +42,13 @@ from antiphon.service.models import Models, Served
 from antiphon.service.past import Past
 from antiphon.service.prepare import AT_ONCE, Known, OutputTokens, Prepared, prepare
 from antiphon.service.prompts import prepare_prompt
+from antiphon.service.recent import Recent
 from antiphon.service.restoring import reopened
 from antiphon.service.salting import TENANT, salt
 from antiphon.service.sealing import Keyring, new_key
 from antiphon.service.settled import Settled as Settled
 from antiphon.service.toolkit import Toolkit
+from antiphon.service.warming import spoken_to, warming, warms
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -67,6 +69,8 @@ class Undertaking(Struct, frozen=True, kw_only=True):
     decoded: Decoded  # references resolved; with our ids if it is stored
     ignored: list[str]
     beyond: Beyond | None = None  # what it may do beyond one turn
+    earlier: Sequence[InputItem] = ()  # what came before its input
+    rooted: bool = False  # what it continues is nowhere in the store
     left: tuple[Entry, ...] = ()  # what happened before, on a server that died
 
     def emitter(self, log: Log | None) -> Emitter:
@@ -119,34 +123,55 @@ class Planner:
         return self._terms.stores and request.store is not False
 
     async def plan(
-        self, tenant: str, decoded: Decoded, opening: Response | None = None, patient: bool = False
+        self,
+        tenant: str,
+        decoded: Decoded,
+        opening: Response | None = None,
+        patient: bool = False,
+        recent: Recent | None = None,
     ) -> Undertaking:
         """`opening`: how the Response stood when it was made, if it is in the store already.
 
         `patient` (always for background): its ticket takes a place in the model's queue only when it is awaited, and
-        that queue is never full for it. Else Busy is raised when it is.
+        that queue is never full for it. Else Busy is raised when it is. `recent`: what its connection remembers.
         """
         request, sent = decoded.request, decoded.sent
+        remembered = None if recent is None else recent.items(request.previous_response_id or "")
         refuse_unserved(request, sent)
-        refuse_unstored(request, self._terms.stores)
+        refuse_unstored(request, self._terms.stores, remembered is not None)
         self._toolkit.settle(request)
         served, able = await self._able(decoded)
-        earlier = await self._earlier(tenant, request, opening)
+        earlier = await self._earlier(tenant, request, opening) if remembered is None else remembered
         again = opening is not None
         if opening is None:
             stores = self.stores(request)
             opening = opened(request, sent, new_id("resp"), served.name, int(time()), store=stores)
-            decoded = await self._own(tenant, await self._opened(tenant, decoded), opening)
-        prepared = await self._prepared(tenant, roomy(decoded), earlier, served, able)
-        waits = self._toolkit.awaits(request, opening.store)
-        going = Going(tenant=tenant, id=opening.id, decoded=decoded, earlier=earlier, waits=waits)
-        settled = Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=[])
-        step = await compaction_step(self, self._keyring, settled)
-        replan = partial(self._replan, tenant, earlier, served, able)
-        beyond = await self._beyond(going, prepared, replan, again, step)
+            decoded = await self._opened(tenant, decoded)
+            if stores and remembered is not None:
+                decoded, earlier = _with_all(decoded, remembered), ()
+            decoded = await self._own(tenant, decoded, opening)
+        warm, beyond = warms(request), None
+        shown = spoken_to(decoded, earlier) if warm else decoded
+        prepared = await self._prepared(tenant, roomy(shown), earlier, served, able)
+        if warm:
+            prepared = warming(prepared)
+        else:
+            waits = self._toolkit.awaits(request, opening.store)
+            going = Going(tenant=tenant, id=opening.id, decoded=decoded, earlier=earlier, waits=waits)
+            settled = Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=[])
+            step = await compaction_step(self, self._keyring, settled)
+            replan = partial(self._replan, tenant, earlier, served, able)
+            beyond = await self._beyond(going, prepared, replan, again, step)
         plan = self._plan(tenant, request, prepared, self._models.admit(served, able, patient, tenant))
-        named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
-        return Undertaking(plan=plan, opening=opening, decoded=decoded, ignored=named, beyond=beyond)
+        return Undertaking(
+            plan=plan,
+            opening=opening,
+            decoded=decoded,
+            ignored=[*decoded.ignored, *ignored(request, sent), *prepared.ignored],
+            beyond=beyond,
+            earlier=earlier,
+            rooted=remembered is not None,
+        )
 
     async def settle(self, tenant: str, decoded: Decoded) -> Settled:
         """A request of which nothing is kept, without a place at the model: for other APIs, and for counting."""
@@ -263,6 +288,7 @@ class Planner:
             seal=self._keyring.seals(tenant) if sealed else None,
             ticket=ticket,
             deadlines=self._terms.deadlines,
+            warms=prepared.warms,
         )
 
     async def _earlier(self, tenant: str, request: CreateResponse, opening: Response | None) -> Sequence[InputItem]:
@@ -290,6 +316,12 @@ class Planner:
             ids = ItemIds(opening.id, "input")
             items = keep(items, ids) if len(items) <= AT_ONCE else await asyncio.to_thread(keep, items, ids)
         return decoded if items is given else replace(decoded, request=replace(decoded.request, input=items))
+
+
+def _with_all(decoded: Decoded, earlier: Sequence[InputItem]) -> Decoded:
+    """Its input begins with all that came before: for one that is stored and continues one that is not."""
+    request = decoded.request
+    return replace(decoded, request=replace(request, input=[*earlier, *request.input]), sent=decoded.sent | {"input"})
 
 
 def _salted(tenant: str, prepared: Prepared) -> Prepared:

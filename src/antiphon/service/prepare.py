@@ -60,6 +60,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     shortened: bool = False  # it did not fit
     unlisted: tuple[str, ...] = ()  # labels of MCP servers whose tools are not known yet
     tokens: int | None  # of the prompt, if they had to be counted
+    warms: bool = False  # nothing is to be said
 
     def again(self) -> "Prepared":
         """The same, for another call."""

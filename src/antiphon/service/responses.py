@@ -7,16 +7,20 @@
 What is wrong with a request is raised before anything is handed out, so a client gets a plain 4xx for it.
 """
 
+from collections.abc import Callable, Sequence
+
 from msgspec import Struct
 
 from antiphon.agent.run import Run
 from antiphon.errors import Unavailable, UnsupportedParameter
 from antiphon.protocol.codec import Decoded, encode
+from antiphon.protocol.items import InputItem
 from antiphon.service.direct import Direct
 from antiphon.service.following import Following
 from antiphon.service.jobs import Jobs
 from antiphon.service.keeping import Keeper, Kept
 from antiphon.service.planner import Planner, Undertaking
+from antiphon.service.recent import Recent
 from antiphon.service.running import Place
 from antiphon.service.sessions import Sessions
 from antiphon.service.source import Source
@@ -30,6 +34,8 @@ class Accepted(Struct, frozen=True):
     source: Source | None  # to be driven or waited for, and left
     given: bytes | None  # the JSON to answer with at once
     ignored: list[str]
+    past: Sequence[InputItem] | None = None  # of one that only its connection remembers: all before its output
+    steer: Callable[[], bool] | None = None  # ends it where it is, if that can be (Run.steer)
 
 
 class Responses:
@@ -44,8 +50,11 @@ class Responses:
         self._tally = tally
         self._runs: set[Run] = set()  # that their clients drive
 
-    async def create(self, tenant: str, decoded: Decoded, key: Key | None = None) -> Accepted:
-        """Whoever gets the source drives it or waits for its result, and leaves it in any case."""
+    async def create(
+        self, tenant: str, decoded: Decoded, key: Key | None = None, recent: Recent | None = None
+    ) -> Accepted:
+        """Whoever gets the source drives it or waits for its result, and leaves it in any case. `recent`: what the
+        connection remembers that it came by."""
         if key is not None:
             if not self._planner.stores(decoded.request):
                 raise UnsupportedParameter("An Idempotency-Key needs a response that is stored.", param="store")
@@ -56,17 +65,21 @@ class Responses:
         place = self._sessions.enter()
         kept: Kept | str | None = ""
         try:
-            undertaking, kept = await self._settled(tenant, decoded, key)
+            undertaking, kept = await self._settled(tenant, decoded, key, recent)
         finally:
             if isinstance(kept, str):
                 place.leave()
         if isinstance(kept, str):
             return await self._joined(tenant, kept, decoded)
+        source: Source
         if key is not None or (decoded.request.stream and self._sessions.keeps_streams):
             source = self._following.follow(self._sessions.open(place, tenant, undertaking, kept))
         else:
             source = self._driven(place, tenant, undertaking, kept)
-        return Accepted(source, None, undertaking.ignored)
+        forgotten = recent is not None and not undertaking.opening.store
+        past = (*undertaking.earlier, *undertaking.decoded.request.input) if forgotten else None
+        steer = source.run.steer if isinstance(source, Direct) else None
+        return Accepted(source, None, undertaking.ignored, past, steer)
 
     def interrupt(self) -> None:
         """The server's grace is over: whatever runs ends now, each with its terminal event."""
@@ -75,17 +88,20 @@ class Responses:
             run.interrupt(error)
         self._sessions.interrupt(error)
 
-    def _driven(self, place: Place, tenant: str, undertaking: Undertaking, kept: Kept | None) -> Source:
+    def _driven(self, place: Place, tenant: str, undertaking: Undertaking, kept: Kept | None) -> Direct:
         direct = Direct(place, tenant, undertaking, kept, self._ended)
         self._runs.add(direct.run)
         return direct
 
-    async def _settled(self, tenant: str, decoded: Decoded, key: Key | None) -> tuple[Undertaking, Kept | str | None]:
+    async def _settled(
+        self, tenant: str, decoded: Decoded, key: Key | None, recent: Recent | None = None
+    ) -> tuple[Undertaking, Kept | str | None]:
         """Planned, and in the store if somebody hears of it before its end. A str: the id of the one that has the key.
 
         Then, and if anything is wrong, its place at the model is free again.
         """
-        undertaking = await self._planner.plan(tenant, decoded, patient=decoded.request.background)
+        patient = decoded.request.background
+        undertaking = await self._planner.plan(tenant, decoded, patient=patient, recent=recent)
         kept: Kept | str | None = ""
         try:
             kept = await self._begun(tenant, undertaking, key)
@@ -101,7 +117,7 @@ class Responses:
         alone = opening.previous_response_id is None and opening.conversation is None
         if alone and key is None and not (decoded.request.stream or opening.background):
             return self._keeper.later(tenant, decoded, opening)
-        return await self._keeper.begin(tenant, decoded, opening, key)
+        return await self._keeper.begin(tenant, decoded, opening, key, undertaking.rooted)
 
     async def _queued(self, tenant: str, decoded: Decoded, key: Key | None) -> Accepted:
         undertaking, kept = await self._settled(tenant, decoded, key)

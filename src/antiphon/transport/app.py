@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol
 
-from antiphon.errors import AntiphonError, UpgradeRequired
-from antiphon.ids import new_id
+from antiphon.errors import AntiphonError
 from antiphon.observe import Metrics
 from antiphon.transport import problems
 from antiphon.transport.guard import Guard
-from antiphon.transport.http import JSON, ClientGone, Receive, Request, Route, Scope, Send
+from antiphon.transport.http import WEBSOCKET, ClientGone, Receive, Request, Route, Scope, Send
 from antiphon.transport.routing import Router
+from antiphon.transport.websocket.upgrade import Upgrade
 
 _log = logging.getLogger(__name__)
 _NOWHERE = "none"  # the route of what was refused before it had one
@@ -54,7 +54,7 @@ class App:
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
-            await _refuse_websocket(scope, receive, send)
+            await self._answer(Upgrade(scope, receive, send))
 
     def count_refusal(self, status: int) -> None:
         """The server refused what never became a request."""
@@ -69,7 +69,7 @@ class App:
                 await request.end()
                 return
             route = self._router.find(request)
-            label = route.path
+            label = route.path if route.method != WEBSOCKET else f"{route.path} websocket"
             if route.new_work:
                 self.guard.check_new_work()
             await route.endpoint(request)
@@ -98,14 +98,3 @@ async def _refuse(request: Request, error: AntiphonError) -> None:
         _log.warning("A reply broke off.", extra={"request_id": request.id, "code": error.code})
         return
     await request.reply(error.status, problems.body(error, request), problems.headers(error, request))
-
-
-async def _refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
-    error = UpgradeRequired("There is no WebSocket here; use HTTP.")
-    await receive()
-    if "websocket.http.response" in scope.get("extensions", {}):
-        headers = [JSON, (b"x-request-id", new_id("req").encode()), *problems.headers(error)]
-        await send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
-        await send({"type": "websocket.http.response.body", "body": problems.body(error)})
-    else:
-        await send({"type": "websocket.close", "code": 1002})

@@ -21,6 +21,7 @@ from antiphon.transport import problems
 from antiphon.transport.http import JSON
 from antiphon.transport.outbox import Outbox
 from antiphon.transport.settings import ServerSettings
+from antiphon.transport.unread import Unread
 
 WRITE_BUFFER = 64 * 1024  # bytes a client may leave unread before `send` waits
 LINGER = 2.0  # seconds in which a refused client may go on sending, so that it gets to read why
@@ -33,7 +34,6 @@ class Connection(HttpToolsProtocol):
     # layout for instances.
     __slots__ = (
         "_arrived", "_fault", "_head_cap", "_outbox", "_refused_at", "_resting_at", "_seen", "_settings", "_unread",
-        "_unread_since",
     )  # fmt: skip
 
     def __init__(
@@ -51,8 +51,7 @@ class Connection(HttpToolsProtocol):
         self._seen: RequestResponseCycle | None = None  # at the last look at the clocks
         self._resting_at = self.loop.time()  # when a look at the clocks last found nothing to wait for
         self._refused_at = 0.0
-        self._unread_since = 0.0
-        self._unread = 0
+        self._unread: Unread | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -77,6 +76,8 @@ class Connection(HttpToolsProtocol):
             raise self._fault
         self._arrived = 0
         HttpToolsProtocol.on_headers_complete(self)
+        if self.cycle is None or self.cycle.scope is not self.scope:  # it goes on as a WebSocket
+            return
         self.cycle.transport = self._outbox
         self.headers = []  # what comes now are trailers; they must not pass for headers
 
@@ -84,14 +85,22 @@ class Connection(HttpToolsProtocol):
         self._arrived = 0
         HttpToolsProtocol.on_body(self, body)
 
+    def handle_websocket_upgrade(self) -> None:
+        """From here on another protocol has the connection; a parser that calls us would keep us for nothing. In the
+        midst of an answer it has not: nobody would notice any more that the client of that has left."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._refuse(self._fault)
+            return
+        super().handle_websocket_upgrade()
+        self.parser = None  # type: ignore[assignment]  # as uvicorn leaves it when a connection is lost
+
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread_since = self.loop.time()
-        self._unread = self.transport.get_write_buffer_size()
+        self._unread = Unread(self.transport, self.loop.time())
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._unread_since = 0.0
+        self._unread = None
 
     def check(self, now: float) -> None:
         """Look at the clocks. They start with the first look that finds something to wait for."""
@@ -108,8 +117,8 @@ class Connection(HttpToolsProtocol):
             self._check_body(now)
         else:
             self._resting_at = now
-        if self._unread_since:
-            self._check_reader(now)
+        if self._unread is not None:
+            self._unread.check(now, self._settings.stall_seconds)
 
     def _check_head(self, now: float) -> None:
         most = self._settings.limits.header_seconds
@@ -161,14 +170,6 @@ class Connection(HttpToolsProtocol):
     def _is_in_body(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
         return bool(cycle and cycle.more_body)
-
-    def _check_reader(self, now: float) -> None:
-        """A slow reader is patiently written to; one that reads nothing at all is hung up on."""
-        unread = self.transport.get_write_buffer_size()
-        if unread < self._unread:
-            self._unread, self._unread_since = unread, now
-        elif now - self._unread_since > self._settings.stall_seconds:
-            self.transport.abort()
 
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)

@@ -47,6 +47,24 @@ class Guard:
             self._check_key(request.header_once(b"authorization"), request.header_once(b"x-api-key"))
         request.tenant = TENANT
 
+    def check_socket(self, request: Request) -> None:
+        """A WebSocket that passed `check`. Browsers let any page open one, and read what comes back: so the page has to
+        be ours or allowed, wherever the server listens."""
+        if b"origin" not in request.headers or self._hosts is not None:
+            return
+        origin = (request.header_once(b"origin") or b"").lower()
+        scheme, _, authority = origin.partition(b"://")
+        own = scheme in (b"http", b"https") and _host_name(authority) == _host_name(request.headers.get(b"host", b""))
+        if not own and origin not in self._origins:
+            raise Forbidden("This origin may not connect. Start the server with --allow-origin to change that.")
+
+    def key_of(self, request: Request) -> bytes:
+        """What tells the key of a request that passed `check` from others; nothing, where there are none."""
+        if not self._keys:
+            return b""
+        bearer = (request.header_once(b"authorization") or b"").partition(b" ")[2]
+        return sha256(bearer if self._is_known(bearer) else request.header_once(b"x-api-key") or b"").digest()
+
     def check_new_work(self) -> None:
         if self.closed:
             raise Unavailable("The server is shutting down and takes no new work.", retry_after=2.0)

@@ -23,6 +23,7 @@ Header = tuple[bytes, bytes]
 
 JSON: Header = (b"content-type", b"application/json")
 _OK = 200
+WEBSOCKET = "WEBSOCKET"  # no method of HTTP: what the router knows a request for a WebSocket by
 GONE = 499  # never sent; what the metrics call a request whose client left before its reply
 
 _ID_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"

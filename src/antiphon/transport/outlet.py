@@ -22,6 +22,17 @@ Frames = Callable[[list[E]], bytes]
 _MOST = 64  # lists of events that wait for the end of the turn; a reader who is slow is noticed only at a write
 
 
+class Flow(Protocol):
+    """Of bytes to a client."""
+
+    @property
+    def write_paused(self) -> bool:
+        """Has it too much unread?"""
+
+    async def drain(self) -> None:
+        """Until it has not, or is gone."""
+
+
 class Outlet(Protocol[E]):
     last: E | None  # that was told
 
@@ -55,17 +66,12 @@ class _Asgi(Generic[E]):
         return self._send({"type": "http.response.body", "body": self._done})
 
 
-class _Socket(Generic[E]):
-    """Does for events what uvicorn's `send` does for a piece of a body."""
+class Gathered(Generic[E]):
+    """Tells what a task tells in one turn of the event loop in one `write`."""
 
-    def __init__(self, cycle: RequestResponseCycle, send: Send, frames: Frames[E], done: bytes) -> None:
+    def __init__(self, flow: Flow) -> None:
         self.last: E | None = None
-        self._cycle = cycle
-        self._send = send
-        self._frames = frames
-        self._done = done
-        self._transport: asyncio.Transport | Outbox = cycle.transport
-        self._flow = cycle.flow
+        self._flow = flow
         self._loop = asyncio.get_running_loop()
         self._told: list[E] = []
         self._lists = 0
@@ -73,27 +79,46 @@ class _Socket(Generic[E]):
     def tell(self, events: list[E]) -> Awaitable[None] | None:
         self.last = events[-1]
         if self._lists == 0 and asyncio.current_task(self._loop) is None:
-            self._write(events)
+            self.write(events)
         else:
             if self._lists == 0:
-                self._loop.call_soon(self._flush)
+                self._loop.call_soon(self.flush)
             self._told += events
             self._lists += 1
             if self._lists == _MOST:
-                self._flush()
+                self.flush()
         return self._flow.drain() if self._flow.write_paused else None
 
+    def flush(self) -> None:
+        if told := self.taken():
+            self.write(told)
+
+    def taken(self) -> list[E]:
+        """What is not written yet."""
+        told, self._told, self._lists = self._told, [], 0
+        return told
+
+    def write(self, events: list[E]) -> None:
+        raise NotImplementedError
+
+
+class _Socket(Gathered[E]):
+    """Does for events what uvicorn's `send` does for a piece of a body."""
+
+    def __init__(self, cycle: RequestResponseCycle, send: Send, frames: Frames[E], done: bytes) -> None:
+        super().__init__(cycle.flow)
+        self._cycle = cycle
+        self._send = send
+        self._frames = frames
+        self._done = done
+        self._transport: asyncio.Transport | Outbox = cycle.transport
+
     def end(self) -> Awaitable[None]:
-        told, self._told = self._told, []
+        told = self.taken()
         body = self._frames(told) + self._done if told else self._done
         return self._send({"type": "http.response.body", "body": body})
 
-    def _flush(self) -> None:
-        told, self._told, self._lists = self._told, [], 0
-        if told:
-            self._write(told)
-
-    def _write(self, events: list[E]) -> None:
+    def write(self, events: list[E]) -> None:
         transport = self._transport
         if not self._cycle.disconnected and not transport.is_closing():
             body = self._frames(events)

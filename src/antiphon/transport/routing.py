@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from msgspec import Struct, field
 
 from antiphon.errors import MethodNotAllowed, NotFound, UpgradeRequired
-from antiphon.transport.http import Request, Route
+from antiphon.transport.http import WEBSOCKET, Request, Route
 
 Methods = dict[str, Route]
 
@@ -94,5 +94,5 @@ def _decoded(segment: bytes) -> str:
 def _wrong_method(request: Request, methods: Methods) -> MethodNotAllowed | UpgradeRequired:
     if request.headers.get(b"upgrade", b"").lower() == b"websocket":
         return UpgradeRequired("There is no WebSocket here; use HTTP.")
-    allow = ", ".join(sorted({*methods, "HEAD"} if "GET" in methods else methods))
+    allow = ", ".join(sorted(({*methods, "HEAD"} if "GET" in methods else {*methods}) - {WEBSOCKET}))
     return MethodNotAllowed(f"Use {allow} here.", allow=allow)

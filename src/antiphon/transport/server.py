@@ -28,10 +28,13 @@ from antiphon.errors import StartupError
 from antiphon.transport.app import App
 from antiphon.transport.connection import Connection
 from antiphon.transport.settings import ServerSettings
+from antiphon.transport.websocket.wire import Wire
 
 _log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STREAMS = (0, 1, 2)
+_UNSENT = 128 * 1024  # bytes that the kernel takes for a client beyond what is on its way; by itself it takes megabytes
+_CLOCKED = (Connection, Wire)
 _TICKS = 5  # of uvicorn's, 0.1 s each, between two looks at the clocks of all connections
 
 Announce = Callable[[str], None]
@@ -65,7 +68,7 @@ async def _live(server: "Server", app: App, sockets: list[socket.socket]) -> Non
 
 class Server(uvicorn.Server):
     def __init__(self, app: App, config: Config, announce: Announce) -> None:
-        super().__init__(ServerSettings(app, config, Connection, app.count_refusal))
+        super().__init__(ServerSettings(app, config, Connection, Wire, app.count_refusal))
         self._app = app
         self._grace = config.shutdown_grace
         self._announce = announce
@@ -109,7 +112,7 @@ class Server(uvicorn.Server):
         if counter % _TICKS == 0:
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
-                if isinstance(connection, Connection):
+                if isinstance(connection, _CLOCKED):
                     connection.check(now)
         return await super().on_tick(counter) and self._is_drained()
 
@@ -158,6 +161,8 @@ def _bind(family: socket.AddressFamily, address: Address) -> socket.socket:
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # connections have it from who accepts them
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         one.bind(address)

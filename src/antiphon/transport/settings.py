@@ -12,11 +12,18 @@ LAST_WORDS = 2  # seconds for interrupted work to say so, after the grace
 
 
 class ServerSettings(uvicorn.Config):
-    def __init__(self, app: Any, config: Config, protocol: Any, count_refusal: Callable[[int], None]) -> None:
+    def __init__(
+        self, app: Any, config: Config, protocol: Any, socket: Any, count_refusal: Callable[[int], None]
+    ) -> None:
+        """`protocol` and `socket`: of a client's connection, for HTTP and for a WebSocket."""
         super().__init__(
             app,
             http=protocol,
-            ws="none",
+            ws=socket if config.websocket == "on" else "none",
+            ws_max_size=config.limits.body_bytes,
+            ws_ping_interval=config.websocket_ping_interval or None,
+            ws_ping_timeout=config.websocket_ping_timeout,
+            ws_per_message_deflate=False,  # a few bytes could be blown up to many
             loop="none",  # server.py makes the loop
             lifespan="off",
             interface="asgi3",
