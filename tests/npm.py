@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-_INSTALL_SECONDS = 180
+_INSTALL_SECONDS = 600
 
 
 def installed(folder: Path) -> Path:

@@ -6,6 +6,8 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from tests.clients.agentic import serving_agentic
+from tests.clients.coding.tap import Tap, tapping
+from tests.clients.python.running import SCRIPT
 from tests.live import Live, pytest_runtest_makereport, serving
 from tests.tools.mcp.everything import serving as serving_everything
 
@@ -50,6 +52,30 @@ def everything_by_sse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 def agentic(everything: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A fake engine that plays what tests/clients/agentic.py says, and tools for it."""
     with serving_agentic(tmp_path_factory.mktemp("agentic"), everything) as live:
+        yield live
+
+
+@pytest.fixture(scope="session")
+def guide() -> Iterator[Live]:
+    """A fake engine that answers what the pages in docs/clients ask."""
+    with serving("--engine", "fake", "--fake-script", str(SCRIPT)) as live:
+        yield live
+
+
+@pytest.fixture
+def tapped(guide: Live) -> Iterator[Tap]:
+    """It, with a tap in front."""
+    with tapping(guide.port) as tap:
+        yield tap
+
+
+@pytest.fixture(scope="session")
+def brief() -> Iterator[Live]:
+    """The same, but its WebSockets live a few seconds, and are soon told so: in the middle of a slow answer."""
+    with serving(
+        "--engine", "fake", "--fake-script", str(SCRIPT),
+        "--websocket-lifetime", "2.5", "--websocket-warning", "2.3",
+    ) as live:  # fmt: skip
         yield live
 
 

@@ -115,9 +115,14 @@ async def test_a_reply_is_chosen_by_what_was_asked(script: Path) -> None:
         [[reply]]
         when = { model = "other" }
         steps = [{ say = "model" }]
+
+        [[reply]]
+        when = { prompt = "long ago" }
+        steps = [{ say = "prompt" }]
         """,
     )
     assert (await ask(engine, chat("weather?", tools=(TIME,)))).text == "tool"
+    assert (await ask(engine, chat(user("long ago"), user("now")))).text == "prompt"
     assert (await ask(engine, chat(user("?"), tool("it is sunny")))).text == "output"
     assert (await ask(engine, "weather?")).text == "weather"
     assert (await ask(engine, "weather?")).text == "You said: weather?"

@@ -6,7 +6,7 @@ It remembers the beginnings of the last prompts and computes nothing; it only sa
 from collections import OrderedDict
 
 PROMPTS = 64
-CHARACTERS = 65_536  # of each
+CHARACTERS = 131_072  # of each: a context of 32,768 tokens
 
 
 class PrefixCache:

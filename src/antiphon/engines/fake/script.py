@@ -74,6 +74,7 @@ class When(Struct, frozen=True, forbid_unknown_fields=True):
     model: str | None = None
     tool: str | None = None  # the name of one that may be called
     output: str | None = None  # in a tool output at the end
+    prompt: str | None = None  # anywhere in the prompt
 
     def holds(self, work: Work, reading: Reading) -> bool:
         return (
@@ -81,6 +82,7 @@ class When(Struct, frozen=True, forbid_unknown_fields=True):
             and (self.model is None or self.model == work.model)
             and (self.tool is None or any(self.tool == tool.name for tool in reading.tools))
             and (self.output is None or any(self.output in output for output in reading.outputs))
+            and (self.prompt is None or self.prompt in reading.text)
         )
 
 
