@@ -1,6 +1,8 @@
 """Patience ends its own wait, and takes back its own cancellation only."""
 
 import asyncio
+import gc
+import weakref
 from contextlib import suppress
 
 import pytest
@@ -46,3 +48,27 @@ async def test_a_cancellation_by_somebody_else_at_the_same_time_is_not_ours() ->
     task.cancel()
     async with asyncio.timeout(5):
         assert not await task
+
+
+async def test_a_driver_that_was_cancelled_is_gone_with_all_it_had_once_nobody_wants_it() -> None:
+    """Without a collector of cycles: what a client's connection kept would wait for that."""
+
+    async def drive() -> None:
+        patience = Patience(Deadlines())
+        patience.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            patience.stop()
+
+    driver = asyncio.create_task(drive())
+    gone = weakref.ref(driver)
+    await asyncio.sleep(0)
+    driver.cancel()
+    await asyncio.wait([driver])
+    gc.disable()
+    try:
+        del driver
+        assert gone() is None
+    finally:
+        gc.enable()

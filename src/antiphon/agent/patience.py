@@ -49,7 +49,9 @@ class Patience:
         self._last, self._looks = self.waits, 0
 
     def stop(self) -> None:
+        """For good. A cancelled task keeps where it was, and so us: if we kept it, neither would go."""
         self.waits = 0
+        self._driver = None
         if self._timer is not None:
             self._timer.cancel()
 
