@@ -12,10 +12,12 @@ import time
 import msgspec
 
 from bench.cases import TARGETS, TOKENS, Case, Effort, Servers, cases, held, started
+from bench.conversation import conversation_table
 from bench.formats import formats, formats_table, making
 from bench.harmony import harmony
 from bench.measure import bytes_per_stream, cpu_per_request_ms, cpu_per_token_us, median
 from bench.servers import Server
+from bench.sockets import Sockets
 from bench.state import State
 from bench.storage import full_store
 from bench.table import Row, table
@@ -37,23 +39,26 @@ def main() -> int:
     rows += full_store(effort)
     rows += [making(), *harmony()]
     read = formats()
-    sys.stdout.write(f"{table(rows)}\n\n{formats_table(read)}\n\n{time.monotonic() - began:.0f} s\n")
+    said = conversation_table(4 * effort.rounds)
+    sys.stdout.write(f"{table(rows)}\n\n{said}\n\n{formats_table(read)}\n\n{time.monotonic() - began:.0f} s\n")
     return 1 if given.check and (any(row.over for row in rows) or any(row.over for row in read)) else 0
 
 
 def _rows(servers: Servers, effort: Effort) -> list[Row]:
     measured = cases(servers, effort)
     samples: list[list[tuple[float, float]]] = [[] for _ in measured]
-    state = State(servers, effort)
+    state, sockets = State(servers, effort), Sockets(servers, effort)
     for number in range(effort.rounds):
         sys.stderr.write(f"round {number + 1} of {effort.rounds}\n")
         for case, taken in zip(measured, samples, strict=True):
             taken.append(_sample(case))
         state.sample()
+        sockets.sample()
     rows = [_row(case, taken) for case, taken in zip(measured, samples, strict=True)]
     idle = Row(name="idle: RSS MiB", ours=servers.idle_bytes / MIB, target=TARGETS["idle"])
     per_stream = bytes_per_stream(servers.slow, held(servers, effort)) / 1000
-    return [*rows, idle, Row(name=f"{effort.held} live streams: RSS kB/stream", ours=per_stream), *state.rows()]
+    live = Row(name=f"{effort.held} live streams: RSS kB/stream", ours=per_stream)
+    return [*rows, idle, live, *state.rows(), *sockets.rows()]
 
 
 def _sample(case: Case) -> tuple[float, float]:

@@ -36,6 +36,7 @@ class Load(Struct, frozen=True, kw_only=True):
     done: bool = True  # whether streams end with [DONE]
     times: Literal["", "first", "transit"] = ""  # to the first token of each answer, or of tokens that say when
     warm: bool = True  # ask before it counts
+    module: str = "bench.load"  # whose process makes it
 
 
 class Counted(Struct, frozen=True):
@@ -177,10 +178,10 @@ def _http(load: Load) -> bytes:
     return head.encode() + body
 
 
-async def _connect(load: Load) -> list[Client]:
+async def _connect(load: Load, kind: type[Client]) -> list[Client]:
     loop = asyncio.get_running_loop()
     return [
-        (await loop.create_connection(lambda: Client(load), "127.0.0.1", load.port))[1] for _ in range(load.connections)
+        (await loop.create_connection(lambda: kind(load), "127.0.0.1", load.port))[1] for _ in range(load.connections)
     ]
 
 
@@ -190,8 +191,8 @@ async def _work(load: Load, clients: list[Client]) -> None:
             asking.create_task(client.ask_and_hold() if load.hold else client.ask(load.requests))
 
 
-async def _run(load: Load) -> None:
-    clients = await _connect(load)
+async def run(load: Load, kind: type[Client] = Client) -> None:
+    clients = await _connect(load, kind)
     if load.warm and not load.hold:
         await _work(msgspec.structs.replace(load, requests=1), clients[:WARMING])
     for client in clients:
@@ -230,4 +231,4 @@ def _print(line: str) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(_run(msgspec.json.decode(sys.argv[1], type=Load)))
+    uvloop.run(run(msgspec.json.decode(sys.argv[1], type=Load)))

@@ -56,7 +56,7 @@ def spent(server: Server, load: Load) -> tuple[int, Counted]:
 @contextlib.contextmanager
 def _generator(load: Load) -> Iterator[tuple[Line, Line]]:
     """The load's process, warm and waiting for the word."""
-    command = [sys.executable, "-m", "bench.load", msgspec.json.encode(load).decode()]
+    command = [sys.executable, "-m", load.module, msgspec.json.encode(load).decode()]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=lambda: pin(LOAD_CORE)
     )

@@ -1,4 +1,4 @@
-"""Drills: forged prompts, hostile engines and MCP servers, kills, disconnects, replays, zombies, failing stores, pairs.
+"""Drills: forged prompts, hostile engines and MCP servers, kills, disconnects, crowds, replays, zombies, broken stores.
 
 Prints one table; any violation is exit code 1."""
 
@@ -22,6 +22,7 @@ from drills.pairs import pairs
 from drills.pool import pool, tokens
 from drills.replays import replays
 from drills.secret import secret
+from drills.sockets import FULL, QUICK, sockets
 from drills.upstream import upstream
 from drills.zombie import zombie
 
@@ -52,6 +53,7 @@ def drills(quick: bool) -> dict[str, Drill]:
         "loop-zombie": lambda found: loop_zombie("postgres", moments(4 if quick else 40), found),
         "pool": lambda found: pool(tokens(2 if quick else 25), found),
         "disconnects": lambda found: disconnects(200 if quick else 2000, found),
+        "sockets": lambda found: sockets(QUICK if quick else FULL, found),
         "kill9-sqlite": lambda found: kill9("sqlite", plans(12 if quick else 200), found),
         "kill9-postgres": lambda found: kill9("postgres", plans(12 if quick else 200), found),
         "kill9-redis": lambda found: kill9("postgres with redis", plans(6 if quick else 50), found),
