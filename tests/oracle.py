@@ -33,8 +33,9 @@ _EXTENSIONS = {
 
 # Fields that OpenAI's class of this name does not have, and that we send all the same.
 DEVIATIONS: dict[str, set[str]] = {
-    # required by Open Responses; extensions are echoed when they were sent
-    "Response": {"presence_penalty", "frequency_penalty", "store"} | _EXTENSIONS,
+    # required by Open Responses; extensions are echoed when they were sent; messages are for who asks for them where
+    # the operator allows that (--compat off)
+    "Response": {"presence_penalty", "frequency_penalty", "store", "input_messages", "output_messages"} | _EXTENSIONS,
     # usage by turn
     "InputTokensDetails": {"input_tokens_per_turn", "cached_tokens_per_turn"},
     "OutputTokensDetails": {"tool_output_tokens", "output_tokens_per_turn", "tool_output_tokens_per_turn"},

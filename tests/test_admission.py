@@ -279,6 +279,19 @@ async def test_a_tenant_that_fills_the_queue_keeps_nobody_else_from_waiting() ->
     admission.enter("quiet")
 
 
+async def test_everybody_has_a_share_of_a_full_queue() -> None:
+    admission = Admission(slots=1, queue=12)
+    for _ in range(13):
+        admission.enter("loud")
+
+    def let_wait(name: str) -> bool:
+        return admission.turns_away(name) is None and admission.enter(name).entered
+
+    assert [sum([let_wait(name) for _ in range(20)]) for name in ("second", "third")] == [6, 4]
+    with pytest.raises(Busy):
+        admission.enter("loud")
+
+
 async def test_without_a_queue_not_even_a_new_tenant_waits() -> None:
     admission = Admission(slots=1, queue=0)
     admission.enter("a")
@@ -320,3 +333,59 @@ def test_nobody_waits_behind_more_than_one_of_each_other_tenant(asked: list[tupl
         since = max([at for at in range(number) if turns[at] == tenant], default=-1)
         between = turns[since + 1 : number]
         assert all(between.count(other) <= 1 for other in between), turns
+
+
+async def turns(names: str) -> list[str]:
+    """In which order they have their turns, one slot after the other being freed."""
+    admission = Admission(slots=1, queue=1000)
+    order: list[str] = []
+    runs = [admission.enter("first")]
+
+    async def take(name: str) -> None:
+        rank, _, tenant = name.partition(":")
+        with admission.enter(tenant, int(rank)) as ticket:
+            await ticket.ready()
+            order.append(name)
+
+    tasks = [start(take(name)) for name in names.split()]
+    await settle()
+    runs[0].leave()
+    await finished(*tasks)
+    return order
+
+
+@pytest.mark.shows("A.43")
+async def test_who_is_in_a_hurry_comes_first_and_who_has_time_last() -> None:
+    assert await turns("2:a 1:a 0:a 1:a 0:a") == ["0:a", "0:a", "1:a", "1:a", "2:a"]
+
+
+@pytest.mark.shows("A.43")
+async def test_turns_go_round_the_tenants_of_one_rank() -> None:
+    assert await turns("0:a 0:a 0:a 0:b 1:c 1:c 1:d") == ["0:a", "0:b", "0:a", "0:a", "1:c", "1:d", "1:c"]
+
+
+@pytest.mark.shows("A.43")
+async def test_nobody_waits_for_ever_however_many_are_in_a_hurry() -> None:
+    order = await turns(" ".join(["1:u", "2:f", "1:u", "2:f", *["0:p"] * 40]))
+    places = [place for place, name in enumerate(order) if name != "0:p"]
+    assert [order[place] for place in places] == ["1:u", "2:f", "1:u", "2:f"]
+    assert places[0] == 8
+    assert places[-1] < 20
+
+
+async def test_a_tenant_of_whom_one_waits_in_another_rank_finds_a_full_queue_full() -> None:
+    admission = Admission(slots=1, queue=1)
+    admission.enter("a"), admission.enter("a", 0)
+    with pytest.raises(Busy):
+        admission.enter("a", 2)
+    admission.enter("b", 2)
+
+
+async def test_of_those_who_wait_anyone_may_leave_whatever_the_rank() -> None:
+    admission = Admission(slots=1, queue=9)
+    tickets = [admission.enter("a", rank) for rank in (1, 0, 1, 2, 0)]
+    for ticket in tickets[1:]:
+        ticket.leave()
+    assert (admission.running, admission.waiting) == (1, 0)
+    tickets[0].leave()
+    assert admission.running == 0

@@ -53,6 +53,13 @@ CATCH_ALL = {"agent/hearing.py", "agent/loop.py", "transport/app.py", "transport
 HTTP_CLIENTS = {"httpx", "httpx2", "requests", "aiohttp", "urllib3", "urllib.request", "http.client"}
 MAY_CONNECT = {"egress", "engines", "cli"}
 
+# Names that several packages share: the first that fits says whose it is.
+SHARED = {
+    "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+    "opentelemetry": "opentelemetry-api",
+}
+
 # What a part without IO does without.
 IO = {"asyncio", "anyio", "socket", "time", "datetime", "subprocess", "threading", "http", "os", "selectors"}
 WITHOUT_IO = {"core", "parsers"}
@@ -243,8 +250,14 @@ _owners = cache(packages_distributions)
 
 def _foreign(module: Module) -> set[str]:
     """The packages of others that it imports, as pip calls them."""
-    roots = {name.split(".")[0] for name in module.imports} - sys.stdlib_module_names - {"antiphon"}
-    return {_owners().get(name, [name])[0].lower().replace("_", "-") for name in roots}
+    names = {name for name in module.imports if name.split(".")[0] not in sys.stdlib_module_names | {"antiphon"}}
+    return {_package(name) for name in names}
+
+
+def _package(name: str) -> str:
+    shared = next((package for prefix, package in SHARED.items() if f"{name}.".startswith(f"{prefix}.")), None)
+    root = name.split(".")[0]
+    return shared or _owners().get(root, [root])[0].lower().replace("_", "-")
 
 
 def test_every_dependency_is_declared_and_every_declared_one_is_used() -> None:

@@ -22,7 +22,7 @@ def _names(lines: list[str]) -> set[str]:
     return {re.split(r"[^\w-]", line)[0] for line in lines}
 
 
-@pytest.mark.parametrize("name", ["run.lock", "dev.lock", "clients.lock", "litellm.lock"])
+@pytest.mark.parametrize("name", ["run.lock", "dev.lock", "image.lock", "clients.lock", "litellm.lock"])
 def test_a_lock_holds_hashed_pins_and_nothing_else(name: str) -> None:
     rest = PIN.sub("", _text(name))
     assert [line for line in rest.splitlines() if not line.lstrip().startswith("#")] == []
@@ -31,6 +31,7 @@ def test_a_lock_holds_hashed_pins_and_nothing_else(name: str) -> None:
 
 def test_what_runs_is_developed_with() -> None:
     assert _pins("run.lock").items() <= _pins("dev.lock").items()
+    assert _pins("image.lock").items() <= _pins("dev.lock").items()
 
 
 def test_every_declared_dependency_is_pinned() -> None:

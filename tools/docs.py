@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from antiphon.config import docs as configuration
-from tools import engines, formats
+from tools import engines, formats, metrics
 from tools.requirements import ROOT, Group, Row, load
 
 
@@ -67,6 +67,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/compatibility.md": compatibility,
     "docs/configuration.md": configuration.page,
     "docs/engines.md": engines.page,
+    "docs/metrics.md": metrics.page,
     "docs/tool-calls.md": formats.page,
 }
 

@@ -8,9 +8,12 @@
 
     patient() ── ready() ──► running, or waiting however many wait
 
-Turns go round the tenants that wait, and to the oldest ticket of each, so nobody waits behind all that another sent.
-A tenant of whom nobody waits is let wait even if others have filled the queue. Who is patient has waited elsewhere,
-within a bound: it takes its place only when it can use it, and takes none of the room that others have for waiting.
+Who is in a hurry has its turn before others, by its rank: 0 before 1 before 2. But after `_PASSED` turns that went to
+others, one goes to whoever waits with a lower rank, so that nobody waits for ever. Among those of one rank turns go
+round the tenants that wait, and to the oldest ticket of each, so nobody waits behind all that another sent.
+A tenant is let wait up to its share of the queue, and at least once, even if others have filled it. Who is patient has
+waited elsewhere, within a bound: it takes its place only when it can use it, and takes none of the room that others
+have for waiting.
 
 A ticket is left exactly once however often it is tried. Slots may come and go; who runs is not interrupted.
 """
@@ -25,6 +28,10 @@ from antiphon.errors import Busy
 
 _SOONEST, _LATEST = 1.0, 60.0  # seconds
 _MEMORY = 0.2  # how much the last stay counts in the mean
+_PASSED = 8  # turns that go to others while somebody of a lower rank waits
+USUAL = 1  # the rank of who is neither in a hurry nor patient
+
+_Waiting = OrderedDict[str, OrderedDict["Ticket", None]]  # by tenant; the next one first
 
 
 class Admission:
@@ -32,39 +39,56 @@ class Admission:
         self.slots = slots
         self.queue = queue
         self.running = 0
-        self._waiting: OrderedDict[str, OrderedDict[Ticket, None]] = OrderedDict()  # by tenant; the next one first
+        self._waiting: tuple[_Waiting, ...] = (OrderedDict(), OrderedDict(), OrderedDict())  # by rank
+        self._passed = [0] * len(self._waiting)  # turns that others had since the last of this rank, while some waited
         self._patient = 0  # of those who wait
         self.waiting = 0
         self._mean_stay = _SOONEST
 
-    def enter(self, tenant: str = "") -> "Ticket":
+    def enter(self, tenant: str = "", rank: int = USUAL) -> "Ticket":
         """A place, now or later. Raises Busy when the queue is full."""
-        if self.running >= self.slots and self._is_full(tenant):
-            raise Busy("The server is at capacity. Try again later.", retry_after=self._guess())
-        ticket = Ticket(self, tenant)
+        if self.running >= self.slots and (busy := self.turns_away(tenant)) is not None:
+            raise busy
+        ticket = Ticket(self, tenant, rank=rank)
         self._join(ticket)
         return ticket
 
-    def patient(self, tenant: str = "") -> "Ticket":
+    def patient(self, tenant: str = "", rank: int = USUAL) -> "Ticket":
         """A place from the moment that it is waited for; never Busy."""
-        return Ticket(self, tenant, patient=True)
+        return Ticket(self, tenant, patient=True, rank=rank)
 
     def resize(self, slots: int) -> None:
         """So many slots from now on. Who runs goes on; who waits may have its turn."""
         self.slots = slots
         self._hand_out()
 
+    def waiting_by_rank(self) -> list[int]:
+        return [sum(map(len, rank.values())) for rank in self._waiting]
+
+    @property
+    def impatient(self) -> int:
+        """Of those who wait."""
+        return self.waiting - self._patient
+
     def _is_full(self, tenant: str) -> bool:
-        if self.waiting - self._patient < self.queue:
+        if self.impatient < self.queue:
             return False
-        return not self.queue or any(not ticket.patient for ticket in self._waiting.get(tenant, ()))
+        tenants = {tenant, *(name for rank in self._waiting for name in rank)}
+        own = sum([not one.patient for rank in self._waiting for one in rank.get(tenant, ())])
+        return not self.queue or own >= max(1, self.queue // len(tenants))
+
+    def turns_away(self, tenant: str) -> Busy | None:
+        """What `enter` would raise."""
+        if self.running < self.slots or not self._is_full(tenant):
+            return None
+        return Busy("The server is at capacity. Try again later.", retry_after=self._guess())
 
     def _join(self, ticket: "Ticket") -> None:
         ticket.entered = True
         if self.running < self.slots:  # then nobody waits
             self._admit(ticket)
         else:
-            self._waiting.setdefault(ticket.tenant, OrderedDict())[ticket] = None
+            self._waiting[ticket.rank].setdefault(ticket.tenant, OrderedDict())[ticket] = None
             self.waiting += 1
             self._patient += ticket.patient
 
@@ -73,10 +97,11 @@ class Admission:
         ticket.admitted(monotonic())
 
     def _waiter_left(self, ticket: "Ticket") -> None:
-        own = self._waiting[ticket.tenant]
+        rank = self._waiting[ticket.rank]
+        own = rank[ticket.tenant]
         del own[ticket]
         if not own:
-            del self._waiting[ticket.tenant]
+            del rank[ticket.tenant]
         self.waiting -= 1
         self._patient -= ticket.patient
 
@@ -87,12 +112,21 @@ class Admission:
 
     def _hand_out(self) -> None:
         """Free slots, to one tenant after the other."""
-        while self._waiting and self.running < self.slots:
-            tenant, own = next(iter(self._waiting.items()))
-            self._waiting.move_to_end(tenant)
+        while self.waiting and self.running < self.slots:
+            rank = self._next_rank()
+            tenant, own = next(iter(rank.items()))
+            rank.move_to_end(tenant)
             first = next(iter(own))
             self._waiter_left(first)
             self._admit(first)
+
+    def _next_rank(self) -> _Waiting:
+        """Whose turn it is: the first that waits, unless one behind it has waited for too many turns."""
+        waiting = [rank for rank, tenants in enumerate(self._waiting) if tenants]
+        chosen = next((rank for rank in waiting[1:] if self._passed[rank] >= _PASSED), waiting[0])
+        for rank in waiting:
+            self._passed[rank] = 0 if rank == chosen else self._passed[rank] + 1
+        return self._waiting[chosen]
 
     def _guess(self) -> float:
         """Seconds until one of those who come now would have its turn, if stays go on as they did."""
@@ -103,12 +137,13 @@ class Admission:
 class Ticket:
     """A place in an Admission. Leave it whatever happens: `with admission.enter() as ticket`."""
 
-    __slots__ = ("_admission", "_left", "_since", "_turn", "entered", "patient", "tenant")
+    __slots__ = ("_admission", "_left", "_since", "_turn", "entered", "patient", "rank", "tenant")
 
-    def __init__(self, admission: Admission, tenant: str = "", patient: bool = False) -> None:
+    def __init__(self, admission: Admission, tenant: str = "", patient: bool = False, rank: int = USUAL) -> None:
         self._admission = admission
         self.tenant = tenant
         self.patient = patient
+        self.rank = rank
         self.entered = False  # it runs or waits
         self._turn: asyncio.Future[None] | None = None
         self._since: float | None = None  # when it began to run

@@ -34,7 +34,8 @@
     ├── Forbidden                   403 permission_error
     ├── NotFound                    404 not_found_error
     │   ├── ModelNotFound               model_not_found
-    │   └── UnknownConversation         conversation_not_found
+    │   ├── UnknownConversation         conversation_not_found
+    │   └── UnknownPrompt               prompt_not_found         none that the operator keeps
     ├── MethodNotAllowed            405 invalid_request_error  (allow says which methods)
     ├── TooSlow                     408 invalid_request_error  headers or body did not arrive in time
     ├── BodyTooLarge                413 invalid_request_error
@@ -230,6 +231,10 @@ class ModelNotFound(NotFound):
 
 class UnknownConversation(NotFound):
     code = "conversation_not_found"
+
+
+class UnknownPrompt(NotFound):
+    code = "prompt_not_found"
 
 
 class MethodNotAllowed(AntiphonError):

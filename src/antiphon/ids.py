@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 Prefix = Literal[
     "resp", "msg", "rs", "fc", "ctc", "call", "ws", "fs", "ci", "ig", "mcp", "mcpl", "mcpr",
-    "conv", "req", "conn", "cmp", "item", "toolu", "steer", "sh", "lsh", "apc", "tsc", "steer",
+    "conv", "req", "conn", "cmp", "item", "toolu", "steer", "sh", "lsh", "apc", "tsc", "steer", "key",
 ]  # fmt: skip
 
 _HEX = 32

@@ -96,6 +96,7 @@ def test_a_store_that_a_server_uses_can_be_looked_at(tmp_path: Path) -> None:
         ("postgresql://h/x", "postgresql://h/x"),
         ("postgresql://me@h/x", "postgresql://me@h/x"),
         ("postgresql://:hush@h/x", "postgresql://h/x"),
+        ("postgresql://h/x?password=hush&a=b&sslpassword=hush", "postgresql://h/x?a=b"),
     ],
 )
 def test_a_password_is_not_printed(place: str, printed: str) -> None:

@@ -28,7 +28,7 @@ def test_the_limits_have_a_help_of_their_own() -> None:
     assert [row.flag for row in settings().values() if f"  {row.flag} " in shown] == limits
 
 
-@pytest.mark.parametrize("command", ["serve", "chat", "models", "pull", "db", "bench", "version"])
+@pytest.mark.parametrize("command", ["serve", "chat", "models", "pull", "db", "keys", "bench", "version"])
 def test_every_command_has_a_help_and_stands_in_the_first_one(command: str) -> None:
     assert f"  {command} " in shown_by("--help")
     assert f"Usage: antiphon {command}" in shown_by(command, "-h")

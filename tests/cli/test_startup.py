@@ -29,7 +29,7 @@ from tests.live import serving
         (
             ["--engine", "fake", "--host", "0.0.0.0"],
             "Listening on 0.0.0.0 would let others than this machine in; that needs an API key. "
-            "Give one with --api-key, or listen on 127.0.0.1.",
+            "Make one with `antiphon keys create`, give one with --api-key, or listen on 127.0.0.1.",
         ),
         (
             ["--engine", "fake", "--host", "no.such.host.invalid", "--api-key", "k"],

@@ -239,7 +239,7 @@ def test_a_tier_that_nobody_knows_is_not_passed_on() -> None:
 
 def test_who_asked_for_a_tier_is_told_the_one_there_is() -> None:
     made = ChatEmitter(Head(id="chatcmpl-1", created=1, model="m", service_tier="flex"), Manner(), lambda: "")
-    assert wire(made.end("stop", COUNTS))[0]["service_tier"] == "default"
+    assert wire(made.end("stop", COUNTS))[0]["service_tier"] == "flex"
 
 
 def test_a_fault_has_the_shape_of_an_http_error() -> None:

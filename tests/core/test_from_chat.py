@@ -366,8 +366,7 @@ def test_what_changes_nothing_is_named() -> None:
         invented=1, stream_options={"include_usage": True},
     )  # fmt: skip
     assert set(made.decoded.ignored) == {
-        "invented", "messages.name", "messages.reasoning", "store", "metadata", "user", "safety_identifier",
-        "prediction", "stream_options",
+        "invented", "messages.name", "messages.reasoning", "store", "metadata", "prediction", "stream_options",
     }  # fmt: skip
 
 

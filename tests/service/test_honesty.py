@@ -48,7 +48,7 @@ FATES: dict[str, tuple[Any, Fate]] = {
     "include": (["message.output_text.logprobs"], "engine"),
     "background": (True, "stored"),
     "metadata": ({"a": "b"}, "echoed"),
-    "service_tier": ("flex", "named"),
+    "service_tier": ("flex", "echoed"),
     "safety_identifier": ("me", "echoed"),
     "user": ("me", "echoed"),
     "prompt_cache_key": ("key", "engine"),
@@ -94,7 +94,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "ignore_eos": {"max_output_tokens": 9},
     "context_management": {"input": LONG},
 }
-ECHOED = set(Response.__struct_fields__) - {"service_tier"}  # that is the tier which ran
+ECHOED = set(Response.__struct_fields__)
 REFUSED = {name: value for name, (value, fate) in FATES.items() if fate == "refused"}
 STORED = {name: value for name, (value, fate) in FATES.items() if fate == "stored"}
 
@@ -248,10 +248,9 @@ async def test_an_effort_is_taken_where_the_template_can_be_told_to_think() -> N
 async def test_what_changes_nothing_is_named(engine: FakeEngine) -> None:
     made = await accepted(
         service(engine),
-        service_tier="flex",
         reasoning={"mode": "pro"},
         include=["reasoning.encrypted_content"],
         tools=[{"type": "web_search"}],
     )
-    assert made.ignored == ["service_tier", "reasoning.mode", "web_search"]
+    assert made.ignored == ["reasoning.mode", "web_search"]
     await leave(made)

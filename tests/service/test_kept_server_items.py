@@ -116,7 +116,8 @@ async def test_a_conversation_gets_all_of_it_as_openai_types_it(made: Service) -
     ended = Ended(made, conversation=talk.id)
     everything(ended)
     response = await ended.end()
-    page = json.loads(await served.page(talk, ItemsQuery(limit=100, order="asc")))
+    shows = ItemsQuery(limit=100, order="asc", include=["file_search_call.results", "code_interpreter_call.outputs"])
+    page = json.loads(await served.page(talk, shows))
     check_conversation_items(page)
     assert page["data"][1:] == plain(response.output)
     follower = decoded(conversation=talk.id, input="And?").request

@@ -175,3 +175,40 @@ async def test_lanes_that_nobody_is_in_are_forgotten() -> None:
         assert ticket is not None
         ticket.leave()
     assert len(directory._lanes) <= 2
+
+
+@pytest.mark.anyio
+async def test_where_there_is_one_model_a_full_queue_turns_everybody_away_but_those_with_a_share() -> None:
+    engine = FakeEngine()
+    able = replace(await engine.capabilities("fake"), slots=1)
+    alone = Models([engine], queue=2)
+    assert alone.turned_away("loud") is None
+    for _ in range(3):
+        assert alone.turned_away("loud") is None
+        alone.admit(alone.find("fake"), able, tenant="loud")
+    assert alone.turned_away("loud") is not None
+    assert alone.turned_away("quiet") is None
+    assert alone.crowding() == 1.0
+
+
+@pytest.mark.anyio
+async def test_who_is_patient_makes_no_crowd() -> None:
+    engine = FakeEngine()
+    able = replace(await engine.capabilities("fake"), slots=1)
+    alone = Models([engine], queue=2)
+    tickets = [alone.admit(alone.find("fake"), able, patient=True, tenant="") for _ in range(4)]
+    waits = [asyncio.ensure_future(ticket.ready()) for ticket in tickets if ticket is not None]
+    await asyncio.sleep(0)
+    assert (alone.waiting(), alone.crowding()) == (3, 0.0)
+    for wait in waits:
+        wait.cancel()
+    await asyncio.wait(waits)
+
+
+@pytest.mark.anyio
+async def test_where_there_are_several_nobody_is_turned_away_before_the_model_is_known() -> None:
+    found = models()
+    able = replace(await TwoModels().capabilities("one"), slots=1)
+    for _ in range(2):
+        found.admit(found.find("one"), able)
+    assert found.turned_away("") is None

@@ -10,12 +10,15 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec, ModelSpec
+from antiphon.config.quotas import Quota, TenantSpec
 from antiphon.engines.building import build_pool
 from antiphon.engines.fake.engine import FakeEngine
 from antiphon.engines.pool import Pool
 from antiphon.errors import StartupError
 from antiphon.service.models import Models
 from antiphon.service.naming import naming
+from antiphon.service.principal import Principal
+from antiphon.service.quotas import Quotas
 from antiphon.service.reloading import Reloading
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +31,8 @@ class Served:
         self.config: Config | StartupError = config
         self.pool: Pool = build_pool(config)
         self.models = Models([self.pool], naming=naming(config), queue=config.queue)
-        self._reloading = Reloading(config, self._again, self.pool, self.models)
+        self.quotas = Quotas()
+        self._reloading = Reloading(config, self._again, self.pool, self.models, quotas=self.quotas)
 
     async def says(self, config: Config | StartupError) -> None:
         self.config = config
@@ -94,11 +98,24 @@ async def test_names_and_bounds_follow() -> None:
         assert [model.id for model in one.models.models()] == ["fake", "fast"]
 
 
+async def test_quotas_follow_at_once() -> None:
+    async with served() as one:
+        await one.says(Config(engine="fake", quota=Quota(requests_per_minute=5)))
+        account = one.quotas.account(Principal(tenant="acme"))
+        account.admit(1)
+        tenants = {"acme": TenantSpec(requests_per_minute=9, background_queue=2)}
+        await one.says(Config(engine="fake", quota=Quota(requests_per_minute=5), tenants=tenants))
+        requests, _ = one.quotas.account(Principal(tenant="acme")).standing()
+        assert requests is not None
+        assert (requests.limit, requests.remaining) == (9, 8)
+        assert one.quotas.background_room("acme") == 2
+
+
 async def test_what_needs_a_restart_is_named_and_stays(caplog: pytest.LogCaptureFixture) -> None:
     async with served() as one:
         with caplog.at_level(logging.INFO):
             await one.says(Config(engine=("fake", "fake"), port=1, idle_timeout=1.0, api_key=("hush",)))
-        assert caplog.messages[-1] == "A restart is needed for what else has changed: port, api_key, idle_timeout"
+        assert caplog.messages[-1] == "A restart is needed for what else has changed: port, idle_timeout"
         assert "fake-2" in caplog.messages[-2]
         assert one.engines() == ["fake", "fake-2"]
         assert "hush" not in caplog.text

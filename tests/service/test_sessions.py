@@ -7,7 +7,7 @@ from antiphon.core.deltas import Text
 from antiphon.errors import Busy, EngineFailed, NotFound
 from antiphon.protocol.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.response import Response
-from antiphon.service.running import Running
+from antiphon.service.running import Places, Running
 from antiphon.service.source import Source
 from antiphon.stores.base import Key
 from tests.service.house import TENANT, House, Listener, heard, houses, types, wire
@@ -314,3 +314,18 @@ async def test_a_long_direct_run_can_be_followed_from_its_middle() -> None:
         gate.open()
         assert wire(await follower.all()) == wire(await direct.all())
         assert wire(await house.heard(direct.id)) == wire(direct.events)
+
+
+def test_a_tenant_that_has_taken_all_places_keeps_nobody_else_out() -> None:
+    places = Places(2)
+    loud = [places.enter("loud"), places.enter("loud")]
+    with pytest.raises(Busy):
+        places.enter("loud")
+    quiet = places.enter("quiet")
+    with pytest.raises(Busy):
+        places.enter("quiet")
+    quiet.leave()
+    quiet.leave()
+    places.enter("quiet").leave()
+    loud[0].leave()
+    places.enter("loud")

@@ -90,7 +90,7 @@ class Machine(RuleBasedStateMachine):
         if row is None or row.fence == 0:
             return
         fence = row.fence - behind
-        lost = behind or row.hidden
+        lost = behind or row.cut
         try:
             self.run(self.store.finish(row.tenant, end(self.clock, row.new, fence)))
         except Lost:
@@ -225,6 +225,17 @@ class Machine(RuleBasedStateMachine):
             assert (page is None) == known.deleted
             if page is not None:
                 assert [row.id for row in page.rows] == known.items
+
+    @invariant()
+    def the_lists_have_all_that_is_seen(self) -> None:
+        now, model = self.clock(), self.model
+        for tenant in ("a", "b"):
+            rows = self.run(self.store.page_responses(tenant, None, 1000, True, 1 << 30)).rows
+            seen = [name for name in model.rows if model.visible(tenant, name, now)]
+            assert [row.id for row in rows] == sorted(seen, reverse=True)
+            talks = self.run(self.store.page_conversations(tenant, None, 1000, False)).rows
+            there = [name for name, known in model.talks.items() if known.tenant == tenant and not known.deleted]
+            assert [row.id for row in talks] == sorted(there)
 
     @invariant()
     def the_totals_are_what_is_there(self) -> None:

@@ -17,6 +17,7 @@ class Row(Struct):
     lease: float = 0.0
     running: bool = True
     hidden: bool = False
+    cut: bool = False  # deleted while it ran: what its owner says is lost
     expires: float = float("inf")
     calls: dict[str, bytes | None] = field(
         default_factory=dict
@@ -72,6 +73,7 @@ class Model:
     def forget(self, name: str) -> None:
         """Hidden while somebody continues it, and then gone."""
         self.rows[name].hidden = True
+        self.rows[name].cut = self.rows[name].running
         self.rows[name].running = False
         self.rows[name].calls.clear()
         at: str | None = name

@@ -9,14 +9,16 @@ from typing import Any
 import apsw
 import pytest
 
+from antiphon.service.issuing import issue
 from antiphon.stores.base import Bounds, Store
 from antiphon.stores.sqlite import SqliteStore
 from tests.stores.rows import TENANT, TTL, Clock, end, item, kept, key, owner, response, running, talk
 
 pytestmark = pytest.mark.anyio
 
-# Scans that are short by nature: what an operation has just found, what runs, and a few rows for each owner or tenant.
-SHORT = re.compile(r"SCAN (walk|up|gone|owners|totals|responses USING COVERING INDEX responses_running)\b")
+# Scans that are short by nature: what an operation has just found, what runs, a few rows for each owner or tenant, and
+# one key, or all of them where all are asked for.
+SHORT = re.compile(r"SCAN (walk|up|gone|owners|totals|api_keys|responses USING COVERING INDEX responses_running)\b")
 
 
 @contextmanager
@@ -79,6 +81,15 @@ async def do_everything(store: Store, clock: Clock) -> None:
     await store.find_item(TENANT, one.id)
     await store.delete_item(TENANT, conversation, one.id)
     await store.delete_conversation(TENANT, await talk(store, clock, item()))
+    for descending in (False, True):
+        await store.page_responses(TENANT, turn.id, 10, descending, 1000)
+        await store.page_conversations(TENANT, conversation, 10, descending)
+    row, _ = issue(TENANT, "", (), clock(), None)
+    await store.add_api_key(row)
+    await store.find_api_keys([row.id])
+    await store.has_api_keys()
+    await store.api_keys()
+    await store.revoke_api_key(row.id)
     for bounds in (Bounds(conversations=0), Bounds(entries=0), Bounds(bytes=0)):
         await kept(store, clock)
         await talk(store, clock, item())

@@ -86,7 +86,8 @@ async def test_a_picture_reaches_the_engine_as_data_and_the_store_as_it_was_sent
         assert part["type"] == "image_url"
         assert part["image_url"]["url"] == PNG
         assert part["image_url"]["detail"] == ("auto" if field == "computer_call_output" else "low")
-        kept = (await made.get(f"responses/{response['id']}/input_items")).body
+        shows = "include=message.input_image.image_url&include=computer_call_output.output.image_url"
+        kept = (await made.get(f"responses/{response['id']}/input_items?{shows}")).body
         assert at(host).encode() in kept
         assert b"base64" not in kept
 

@@ -266,8 +266,8 @@ async def test_what_changes_nothing_is_named_in_a_header() -> None:
     async with api() as server:
         answer = await server.post(PATH, {**HI, "user": "u", "store": True, "invented": 1, "service_tier": "flex"})
         plain = await server.post(PATH, {**HI, "stream": True})
-    assert ignored(answer) == {"user", "store", "invented", "service_tier"}
-    assert answer.json()["service_tier"] == "default"
+    assert ignored(answer) == {"store", "invented"}
+    assert answer.json()["service_tier"] == "flex"
     assert ignored(plain) == set()
 
 

@@ -243,4 +243,4 @@ async def test_a_client_that_leaves_ends_the_engines_work() -> None:
 async def test_what_changes_nothing_is_named_in_a_header() -> None:
     async with api() as server:
         answer = await server.post(PATH, {**ONCE, "user": "u", "invented": 1})
-    assert answer.header(b"x-antiphon-ignored") == b"invented, user"
+    assert answer.header(b"x-antiphon-ignored") == b"invented"

@@ -34,8 +34,6 @@ def test_port_0_is_a_free_port(lasting: Process) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"host": "0.0.0.0"}, "--api-key"),
-        ({"host": "::"}, "--api-key"),
         ({"host": "203.0.113.7", "api_key": ("k",)}, "not an address of this machine"),
         ({"host": "no-such-host.invalid"}, "not known"),
         ({"host": "a" * 300}, "not known"),
@@ -46,6 +44,17 @@ def test_port_0_is_a_free_port(lasting: Process) -> None:
 def test_what_cannot_be_listened_on_is_said_in_a_sentence(settings: dict[str, str], words: str) -> None:
     with pytest.raises(StartupError, match=words):
         listen(Config(**settings))  # type: ignore[arg-type]  # the table's types are wider than dict's
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+@pytest.mark.shows("H.12")
+def test_beyond_loopback_no_server_starts_without_a_key(host: str) -> None:
+    with process(host=host) as one:
+        assert one.ended() == 1
+        assert one.said().startswith(
+            f"Listening on {host} would let others than this machine in; that needs an API key."
+        )
+        assert "--api-key" in one.said()
 
 
 def test_a_port_in_use_is_said_in_a_sentence_without_a_traceback(lasting: Process) -> None:

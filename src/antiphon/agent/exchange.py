@@ -22,6 +22,8 @@ from antiphon.agent.hearing import Hearing, tried
 from antiphon.agent.insist import Insisting, Outcome, insisting
 from antiphon.agent.plan import Plan
 from antiphon.agent.rules import Reason
+from antiphon.agent.witness import Call, Witness
+from antiphon.agent.witness import Outcome as Seen
 from antiphon.core.deltas import CallDone, Delta
 from antiphon.core.dialect import Dialect, Told
 from antiphon.core.prompt import Chunk, Counts, Finish
@@ -49,7 +51,8 @@ class Exchange:
     ) -> None:
         self._dialect = dialect
         self._reword = reword
-        self._answers = [Answer(plan, dialect, number) for number, plan in enumerate(plans)]
+        self._witness = None if (watch := plans[0].watch) is None else watch("")
+        self._answers = [Answer(plan, dialect, number, self._witness) for number, plan in enumerate(plans)]
         self._choir = None if len(plans) == 1 else _Choir(self._answers)
         self._on_end = on_end
         self._begun: Told | None = None  # what is told first
@@ -147,14 +150,25 @@ class Exchange:
         if self.ended_at is None:
             self.ended_at = time()
             self.status = status
+            if self._witness is not None:
+                self._tell(self._witness)
             self._on_end(self)
+
+    def _tell(self, witness: Witness) -> None:
+        for answer in self._answers:
+            answer.seen(self.error)
+        code = "" if self.error is None else self.error.code or ""
+        model = self._answers[0].plan.work.model
+        witness.end(Seen(status=self.status, error=code, model=model, counts=self.counts))
 
 
 class Answer:
     """One choice: what a call of the model says, in the dialect's words."""
 
-    def __init__(self, plan: Plan, dialect: Dialect, choice: int) -> None:
+    def __init__(self, plan: Plan, dialect: Dialect, choice: int, witness: Witness | None = None) -> None:
         self.plan = plan
+        self._witness = witness
+        self._call: Call | None = None  # as the witness sees it
         self.hearing = Hearing(plan)
         self._insisting = insisting(plan)
         self._plan = plan  # of this try
@@ -179,12 +193,16 @@ class Answer:
         return () if self._insisting is None else self._insisting.outcomes
 
     async def first(self) -> Told:
+        if self._witness is not None:
+            self._watched(self._witness)
         with self.hearing:
             await self.hearing.ready()
-            return await self.hearing.first(self.feed)
+            return await self.hearing.first(self.feed if self._call is None else self._fed())
 
     async def hear(self, tell: Tell) -> None:
         """All of it, in a task of its own."""
+        if self._witness is not None:
+            self._watched(self._witness)
         with self.hearing:
             await self.hearing.ready()
         await self.go_on(tell)
@@ -194,7 +212,7 @@ class Answer:
         again = True
         while again:
             with self.hearing:
-                await self.hearing.listen(self.feed, tell)
+                await self.hearing.listen(self.feed if self._call is None else self._fed(), tell)
             if self._insisting is None:
                 again = False
                 self.hearing.leave()
@@ -241,10 +259,26 @@ class Answer:
         return True
 
     def _turn_to(self, plan: Plan) -> None:
+        self.seen()
         self._plan = plan
         self._parse, self._name = plan.parser.feed, plan.declared.name
         self.finish, self._counts = None, Counts()
         self.hearing.turn_to(plan)
+        if self._witness is not None:
+            self._watched(self._witness)
+
+    def _watched(self, witness: Witness) -> None:
+        self._call = witness.call(self._plan.engine.name, self._plan.work)
+
+    def _fed(self) -> Callable[[list[Chunk]], Told]:
+        assert self._call is not None
+        return self._call.heard(self.feed)
+
+    def seen(self, error: AntiphonError | None = None) -> None:
+        """The call is over, for whoever watches it."""
+        if self._call is not None:
+            self._call.end(self.finish, self._counts, error)
+            self._call = None
 
     def _rest(self) -> Told:
         """What the parser had held back. A call that was cut stays open."""

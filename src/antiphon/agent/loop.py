@@ -10,6 +10,7 @@ the response over before it is run, and a call of which nobody knows what came o
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from typing import Literal
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from antiphon.agent.course import ClientCall, Course, Sofar
 from antiphon.agent.declared import Wish
 from antiphon.agent.plan import Plan
 from antiphon.agent.remains import Remains, given_up
+from antiphon.agent.witness import Witness
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ClientItem, Delta, Opened, Put, Ran, Said, Turned
 from antiphon.core.emitter import Emitter
 from antiphon.core.prompt import Counts
@@ -78,7 +80,8 @@ class Loop:
         self._calls = 0
         self._taken = 0  # turns
         self.out_of_tokens = False
-        self.ran: list[tuple[str, Outcome]] = []  # the kinds of what was called, and what came of it
+        self.ran: list[tuple[str, Outcome, float]] = []  # kinds of what was called, what came of it, seconds
+        self.witness: Witness | None = None
 
     def tell_to(self, tell: Tell, written: Callable[[], Awaitable[None]] | None) -> None:
         """Before anything else. `written`: until all that was fed is durable; None if nobody could take it over."""
@@ -232,31 +235,37 @@ class Loop:
 
     async def _one(self, deed: Deed) -> None:
         async with self._room:
-            used = await self._tried(deed)
+            if self.witness is None:
+                used = await self._tried(deed)
+            else:
+                with self.witness.tool(deed.kind, deed.use) as seen:
+                    used = await self._tried(deed)
+                    seen.outcome = self.ran[-1][1]
         await self._end(deed.use.key, used)
 
     async def _tried(self, deed: Deed) -> Used:
         """Whatever a tool does, it ends here."""
-        use, tool = deed.use, self._course.tool(deed.kind)
+        use, tool, began = deed.use, self._course.tool(deed.kind), monotonic()
         try:
             async with asyncio.timeout(tool.longest):
                 if use.approval is not None:
                     await self._course.allow(use)
                 used = await tool.run(use, self.feed)
         except TimeoutError:
-            return self._unrun(
-                deed, "late", f"This took longer than the {tool.longest:g} seconds that a tool may take."
-            )
+            why = f"This took longer than the {tool.longest:g} seconds that a tool may take."
+            return self._unrun(deed, "late", why, began)
         except AntiphonError as error:
-            return self._unrun(deed, "failed", error.message)
+            return self._unrun(deed, "failed", error.message, began)
         except Exception:
             log.exception("%s failed by a defect in the tool %s", use.id, deed.kind)
-            return self._unrun(deed, "failed", "The server made a mistake while it ran this.")
-        self.ran.append((deed.kind, "failed" if getattr(used.item, "status", "") == "failed" else "completed"))
+            return self._unrun(deed, "failed", "The server made a mistake while it ran this.", began)
+        outcome: Outcome = "failed" if getattr(used.item, "status", "") == "failed" else "completed"
+        self.ran.append((deed.kind, outcome, monotonic() - began))
         return used
 
-    def _unrun(self, deed: Deed, outcome: Outcome, why: str) -> Used:
-        self.ran.append((deed.kind, outcome))
+    def _unrun(self, deed: Deed, outcome: Outcome, why: str, began: float | None = None) -> Used:
+        """`began`: when it was tried; None: it was not."""
+        self.ran.append((deed.kind, outcome, 0.0 if began is None else monotonic() - began))
         return self._course.tool(deed.kind).unrun(deed.use, why)
 
     async def _end(self, key: int, used: Used) -> None:

@@ -1,5 +1,7 @@
 """What was settled before a model is called: whom to ask, for what, and who reads the answer."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from antiphon.admission import Ticket
@@ -7,6 +9,7 @@ from antiphon.agent.declared import Declared
 from antiphon.agent.patience import Deadlines
 from antiphon.agent.rules import Insistence
 from antiphon.agent.thoughts import Thoughts
+from antiphon.agent.witness import Witness
 from antiphon.core.prompt import Work
 from antiphon.core.sealed import Seal
 from antiphon.engines.base import Engine
@@ -27,6 +30,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     ticket: Ticket | None = None
     rewriter: Rewriter | None = None  # of what is said; None: it is told as it is
     deadlines: Deadlines = Deadlines()
+    watch: Callable[[str], Witness] | None = None  # of the response with this id; None: nobody wants to know
     warms: bool = False  # the engine is to read the prompt, and nothing is told of what it says
 
     def thoughts(self) -> Thoughts | None:

@@ -5,6 +5,7 @@ so a slow reader slows the engine down. A driver that goes away is cancelled, an
 response is kept, its end is told only when that is done.
 """
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from time import time
 
@@ -20,10 +21,11 @@ from antiphon.agent.remains import Remains
 from antiphon.agent.rules import Reason
 from antiphon.agent.sieve import Sieve
 from antiphon.agent.turn import Turn, Warming
+from antiphon.agent.witness import Outcome as Seen
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.fold import Ending
 from antiphon.core.prompt import Counts, Finish
-from antiphon.core.usage import usage
+from antiphon.core.usage import sum_of, usage
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.protocol.events import Event
 from antiphon.protocol.response import Response
@@ -71,8 +73,9 @@ class Run:
         self._ending = _ENDINGS["stop"]
         self._turns: list[Counts] = []
         self._hearing = Hearing(plan)
+        self._witness = None if plan.watch is None else plan.watch(emitter.response.id)
         self.insisted: list[tuple[Reason, Outcome]] = []  # what was wrong with what the model said, and what came of it
-        self.ran: Sequence[tuple[str, str]] = ()  # the kinds of what the server ran, and what came of it
+        self.ran: Sequence[tuple[str, str, float]] = ()  # kinds of what the server ran, what came of it, seconds
         self.written: Callable[[], Awaitable[None]] | None = None  # until all that was told is durable
         self.error: AntiphonError | None = None
         self.started_at = time()
@@ -132,6 +135,11 @@ class Run:
         """End it at once, for this reason; its driver still gets the terminal event."""
         self._hearing.interrupt(error)
 
+    def leave(self, why: str) -> None:
+        """It goes on elsewhere, or nowhere; what was told of it here is all."""
+        if self._witness is not None:
+            self._witness.end(Seen(status=why, model=self.response.model, counts=sum_of(self._turns)))
+
     def steer(self) -> bool:
         """End it where it is, so that it can be gone on with otherwise. False: that would break a call off, or what the
         server runs, and it goes on."""
@@ -164,6 +172,7 @@ class Run:
 
     async def _looped(self, beyond: Beyond, tell: Tell) -> None:
         loop = Loop(beyond.course, beyond.bounds, self._emitter, self._turns)
+        loop.witness = self._witness
         self.ran = loop.ran
         loop.tell_to(tell, self.written)
         try:
@@ -211,16 +220,22 @@ class Run:
     async def _called(self, plan: Plan, tell: Tell, sieve: Sieve | None, begins: bool) -> Turn:
         hearing = self._hearing
         turn = Turn(plan.parser, plan.declared, self._emitter, plan.thoughts(), sieve, plan.rewriter)
+        call = None if self._witness is None else self._witness.call(plan.engine.name, plan.work)
+        feed = turn.feed if call is None else call.heard(turn.feed)
         try:
             with hearing:
                 await hearing.ready()
+                if call is not None:
+                    call.ready()
                 if begins and (telling := tell(self._emitter.in_progress())) is not None:
                     await telling
-                await hearing.listen(turn.feed, tell)
+                await hearing.listen(feed, tell)
             if (rest := turn.end()) and (telling := tell(rest)) is not None:
                 await telling
         finally:
             self._turns.append(turn.counts)
+            if call is not None:
+                call.end(turn.finish, turn.counts, sys.exception())
         if turn.finish not in _ENDINGS:  # none at all, or a word that nobody knows
             raise EngineFailed("The engine stopped in the middle of its answer.")
         self._ending = _ENDINGS[turn.finish]
@@ -239,7 +254,12 @@ class Run:
     def _end(self, ending: Ending) -> list[Event]:
         self.ended_at = time()
         self._hearing.leave()
-        return self._emitter.finish(ending, usage(self._turns), int(self.ended_at))
+        events = self._emitter.finish(ending, usage(self._turns), int(self.ended_at))
+        if self._witness is not None:
+            code = "" if ending.error is None else ending.error.code or ""
+            counts = sum_of(self._turns)
+            self._witness.end(Seen(status=ending.status, error=code, model=self.response.model, counts=counts))
+        return events
 
 
 Keep = Callable[[Run], Awaitable[None]]

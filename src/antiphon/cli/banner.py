@@ -46,7 +46,8 @@ class Banner:
         return "\n".join([*lines, "Ctrl-C stops it."])
 
     def _engines(self) -> str:
-        return _listed([f"{spec.url} (drained)" if spec.drain else spec.url for spec in self._config.specs])
+        names = _listed([f"{spec.url} (drained)" if spec.drain else spec.url for spec in self._config.specs])
+        return names if self._config.workers == 1 else f"{names}, in {self._config.workers} processes"
 
 
 def _listed(names: list[str]) -> str:

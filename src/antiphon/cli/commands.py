@@ -11,6 +11,8 @@ from antiphon.cli.bench.command import bench
 from antiphon.cli.chat import Chat
 from antiphon.cli.client import Client, Unanswered, Unreachable
 from antiphon.cli.db import db
+from antiphon.cli.doctor.command import doctor
+from antiphon.cli.keys import keys
 from antiphon.cli.options import AGAIN, SettingsCommand, in_groups, named
 from antiphon.cli.progress import Progress
 from antiphon.config import Config
@@ -39,6 +41,7 @@ MODEL is a GGUF file or the name of a known model; without it, a small built-in 
   antiphon serve --engine vllm://gpu-1:8000 --engine vllm://gpu-2:8000
   antiphon serve --engine fake                no model at all: for tests and demos
   antiphon serve --host 0.0.0.0 --api-key "$KEY"
+  antiphon serve --host 0.0.0.0               once `antiphon keys create` has made a key
 
 \b
 Then ask it:
@@ -128,6 +131,8 @@ def pull(config: Config, model: str | None) -> None:
 
 
 cli.add_command(db)
+cli.add_command(doctor)
+cli.add_command(keys)
 cli.add_command(bench)
 
 

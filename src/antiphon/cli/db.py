@@ -1,6 +1,7 @@
-"""`antiphon db`: how far a store's tables are, and bringing them up to date. A server does the latter by itself."""
+"""`antiphon db`: how far a store's tables are, bringing them up to date, which a server does by itself, and copies."""
 
 import asyncio
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
@@ -10,6 +11,7 @@ from antiphon.config import Config
 from antiphon.errors import StartupError, Unavailable
 from antiphon.stores.base import Schema, Store
 from antiphon.stores.registry import make_store
+from antiphon.stores.registry import named as place_of
 
 NOT_CURRENT = 1
 
@@ -18,6 +20,7 @@ DB = """Look after the tables of a store.
 \b
   antiphon db status                          the default store
   antiphon db migrate --store postgresql://…  another one
+  antiphon db backup copy.db                  a copy of the file, while a server uses it
 """
 
 
@@ -44,13 +47,27 @@ def migrate(config: Config) -> None:
     click.echo(f"{place}: {', '.join(done)} done." if done else f"{place}: up to date, nothing to be done.")
 
 
+@db.command(cls=SettingsCommand, rows=named("store", "config"))
+@click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
+def backup(config: Config, target: Path) -> None:
+    """Copy a store that is a file, also while servers use it, to TARGET, which must not be there yet."""
+    from antiphon.stores.sqlite_backup import back_up  # not before it is needed: other commands do without SQLite
+
+    kind, where = place_of(config.store_place)
+    if kind != "sqlite":
+        raise StartupError("Only a store that is a file is copied so; PostgreSQL has pg_dump for it (see upgrades).")
+    click.echo(f"{target}: {back_up(Path(where), target)} bytes.")
+
+
 def shown(place: str) -> str:
-    """A place as it may be printed: without its password."""
-    parts = urlsplit(place)
-    if not parts.password:
+    """A place as it may be printed: without its password, wherever that stands."""
+    if "://" not in place:
         return place
+    parts = urlsplit(place)
+    plain = "&".join(pair for pair in parts.query.split("&") if "pass" not in pair.partition("=")[0].lower())
     user = f"{parts.username}@" if parts.username else ""
-    return parts._replace(netloc=user + parts.netloc.rpartition("@")[2]).geturl()
+    netloc = user + parts.netloc.rpartition("@")[2] if parts.password else parts.netloc
+    return parts._replace(netloc=netloc, query=plain).geturl()
 
 
 def _store(config: Config) -> tuple[str, Store]:

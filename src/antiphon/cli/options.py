@@ -24,10 +24,12 @@ class SettingOption(click.Option):
 
     def __init__(self, row: Setting) -> None:
         off = "/--no-" + row.flag.removeprefix("--") if row.switch else ""
-        also = ["--" + name.replace("_", "-") for name in row.note.also]
+        also = ["--" + name.replace("_", "-") for name in row.names[1:]]
+        alone: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if "true" in row.note.words else {}
         super().__init__(
             [row.flag + off, *also, row.name],
             type=bool if row.switch else str,
+            **alone,
             metavar=None if row.switch else _metavar(row.kind),
             multiple=row.repeats,
             help=f"{row.note.text}  [{row.shown_default}]",
@@ -60,9 +62,13 @@ class SettingsCommand(click.Command):
         given = {name: value for name, value in flags.items() if _was_given(ctx, name)}
         if first := ctx.params.pop("first_model", None):
             given["model"] = (first, *given.get("model", ()))
+        self.take(ctx, given)
+        return super().invoke(ctx)
+
+    def take(self, ctx: click.Context, given: dict[str, Any]) -> None:
+        """What was given here, on its way to the command."""
         ctx.params["config"] = load(given)
         ctx.meta[AGAIN] = partial(load, given)
-        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         ours = [one for one in self.params if isinstance(one, SettingOption)]

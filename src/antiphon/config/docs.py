@@ -9,6 +9,7 @@ from msgspec.structs import fields
 
 from antiphon.config.engines import EngineSpec, ModelSpec
 from antiphon.config.mcp import McpServerSpec
+from antiphon.config.quotas import TenantSpec
 from antiphon.config.sources import Setting, settings
 
 INTRODUCTION = """\
@@ -88,9 +89,25 @@ require_approval = "always"
 """
 
 
+TENANTS = """\
+
+## Tenants, in the file
+
+What holds for one tenant in place of the quotas above, which hold for all. [limits.md](limits.md) tells what they mean,
+[keys.md](keys.md) who is whose.
+
+```toml
+[tenants.acme]
+requests_per_minute = 6000
+background_queue = 50
+```
+"""
+
+
 def page() -> str:
     tables = ENGINES + "".join([*_table("[[engines]]", EngineSpec), *_table('[models."NAME"]', ModelSpec)])
     tables += MCP + "".join(_table("[[mcp]]", McpServerSpec))
+    tables += TENANTS + "".join(_table("[tenants.NAME]", TenantSpec))
     made = "\n_This page is made from the table of settings by `make docs`._\n"
     return INTRODUCTION + "".join(_sections()) + tables + made
 

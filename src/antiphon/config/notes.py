@@ -1,5 +1,7 @@
 """What the help and the docs say of a setting, and under which heading."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 
@@ -10,6 +12,7 @@ class Note(Struct, frozen=True):
     text: str
     default: str | None = None  # where the default's value says too little
     also: tuple[str, ...] = ()  # other names that it goes by
+    words: Mapping[str, str] = {}  # other words for its values; a flag that stands alone says "true"
 
 
 class Group(Struct, frozen=True):
@@ -17,5 +20,7 @@ class Group(Struct, frozen=True):
 
     title: str
 
-    def __call__(self, text: str, default: str | None = None, *also: str) -> Note:
-        return Note(self.title, text, default, also)
+    def __call__(
+        self, text: str, default: str | None = None, *also: str, words: Mapping[str, str] | None = None
+    ) -> Note:
+        return Note(self.title, text, default, also, words or {})

@@ -8,22 +8,27 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct, inspect
 from msgspec.structs import replace
 
+from antiphon.config.compat import SPELLINGS
 from antiphon.config.kinds import Pair
 from antiphon.config.notes import Note
+from antiphon.config.observing import STANDARD
+from antiphon.config.quotas import Quota, Shedding
 from antiphon.config.searching import WebSearchSettings, with_key
 from antiphon.config.table import LIMITS, Config, config_home
 from antiphon.config.tables import TABLES, read_tables
 from antiphon.errors import StartupError
 from antiphon.limits import Limits
+
+T = TypeVar("T")
 
 PREFIX = "ANTIPHON_"
 # Settings whose values are not repeated in a sentence.
@@ -32,9 +37,11 @@ _SECRET = frozenset({"api_key", "engine_key", "reasoning_key", "web_search_key",
 _NESTED: dict[str, tuple[str, type[Struct]]] = {
     "web_search": ("web_search_", WebSearchSettings),
     "limits": ("limit_", Limits),
+    "quota": ("quota_", Quota),
+    "shed": ("shed_", Shedding),
 }
 # Without our prefix, as another server calls them; what has our prefix wins.
-_ELSEWHERE = {"RESPONSES_MAX_TOOL_OUTPUT_BYTES": "max_tool_output_bytes"}
+_ELSEWHERE = {"RESPONSES_MAX_TOOL_OUTPUT_BYTES": "max_tool_output_bytes", **STANDARD}
 # Under our prefix and yet no settings: what Kubernetes gives every pod for a service that is named "antiphon".
 _NO_SETTING = re.compile(r"ANTIPHON_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_\w+)")
 
@@ -55,7 +62,8 @@ class Setting(Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         """All that it goes by; in the help and the docs it has one name."""
-        return self.name, *self.note.also
+        also = SPELLINGS.get(self.name)
+        return self.name, *self.note.also, *([] if also is None else [also])
 
     @property
     def variable(self) -> str:
@@ -107,6 +115,42 @@ def load(flags: Mapping[str, Any]) -> Config:
     return replace(config, web_search=with_key(config.web_search))
 
 
+class Survey(Struct, frozen=True, kw_only=True):
+    """What was found when all settings were looked at, each by itself."""
+
+    config: Config | None  # as `load` gives it, if it can
+    places: dict[str, str]  # of what is set: where the value in force comes from
+    wrong: list[str]  # a sentence for each thing that keeps a server from starting
+
+
+def survey(flags: Mapping[str, Any]) -> Survey:
+    """As `load`, but nothing stops at the first thing that is wrong."""
+    wrong: dict[str, None] = {}
+
+    def tried(step: Callable[[], T]) -> T | None:
+        try:
+            return step()
+        except StartupError as error:
+            wrong[str(error)] = None
+            return None
+
+    ours = [one for one in os.environ.items() if one[0].startswith(PREFIX) and one[1] and not _is_no_setting(*one)]
+    given = [tried(partial(_from_variable, *one)) for one in ours] + [*_from_flags(flags)]
+    named = [one for one in given if one is not None and one.name == "config"]
+    file = tried(lambda: _file(named[-1] if named else None))
+    content = (tried(lambda: _read(file)) or {}) if file is not None else {}
+    plain, seen = {name: value for name, value in content.items() if name not in TABLES}, set[str]()
+    written = [tried(partial(_from_key, *one, file, seen)) for one in _flat(plain)]
+    places: dict[str, str] = {}
+    for one in (*written, *given):
+        if one is not None:
+            tried(partial(_converted, one))
+            places[one.name] = one.place
+    for name in content.keys() & TABLES.keys():
+        tried(partial(read_tables, {name: content[name]}, str(file)))
+    return Survey(config=tried(lambda: load(flags)), places=places, wrong=[*wrong])
+
+
 def _nested(values: dict[str, Any], prefix: str, struct: type[Struct]) -> Struct:
     """Takes its own out of all."""
     return struct(**{name.removeprefix(prefix): values.pop(name) for name in [*values] if name.startswith(prefix)})
@@ -120,7 +164,8 @@ class _Given(Struct, frozen=True, kw_only=True):
 
 
 def _rows(struct: type[Struct], prefix: str) -> Iterator[Setting]:
-    for row in msgspec.structs.fields(struct):
+    own = struct.__annotations__
+    for row in sorted(msgspec.structs.fields(struct), key=lambda row: row.name not in own):  # inherited ones last
         if row.name in _NESTED or row.name in TABLES:
             continue
         kind = inspect.type_info(row.type)
@@ -153,14 +198,22 @@ def _from_environment() -> Iterator[_Given]:
     for variable, name in _ELSEWHERE.items():
         if value := os.environ.get(variable):
             yield _Given(name=name, value=value, place=variable, text=True)
-    known = {PREFIX + name.upper(): row for row in settings().values() for name in row.names}
     for variable, value in os.environ.items():
-        if not variable.startswith(PREFIX) or not value or _is_no_setting(variable, value):
-            continue
-        if variable not in known:
-            raise StartupError(f"{variable} is not a setting{_suggestion(variable, known)}")
-        parts = [part.strip() for part in value.split(",")] if known[variable].repeats else value
-        yield _Given(name=known[variable].name, value=parts, place=variable, text=True)
+        if variable.startswith(PREFIX) and value and not _is_no_setting(variable, value):
+            yield _from_variable(variable, value)
+
+
+def _from_variable(variable: str, value: str) -> _Given:
+    known = _variables()
+    if variable not in known:
+        raise StartupError(f"{variable} is not a setting{_suggestion(variable, known)}")
+    parts = [part.strip() for part in value.split(",")] if known[variable].repeats else value
+    return _Given(name=known[variable].name, value=parts, place=variable, text=True)
+
+
+@cache
+def _variables() -> dict[str, Setting]:
+    return {PREFIX + name.upper(): row for row in settings().values() for name in row.names}
 
 
 def _is_no_setting(variable: str, value: str) -> bool:
@@ -178,17 +231,21 @@ def _file(named: _Given | None) -> Path | None:
 
 
 def _from_file(path: Path | None, content: dict[str, Any]) -> Iterator[_Given]:
-    known = {name: row.name for row in settings().values() if row.name != "config" for name in row.names}
     seen: set[str] = set()
     for written, value in _flat({name: value for name, value in content.items() if name not in TABLES}):
-        if written not in known:
-            raise StartupError(f"{written} in {path} is not a setting{_suggestion(written, known)}")
-        name = known[written]
-        if name in seen:
-            raise StartupError(f"{name} is set twice in {path}.")
-        seen.add(name)
-        one = settings()[name].repeats and isinstance(value, str)
-        yield _Given(name=name, value=[value] if one else value, place=f"{name} in {path}", text=False)
+        yield _from_key(written, value, path, seen)
+
+
+def _from_key(written: str, value: Any, path: Path | None, seen: set[str]) -> _Given:
+    known = {name: row.name for row in settings().values() if row.name != "config" for name in row.names}
+    if written not in known:
+        raise StartupError(f"{written} in {path} is not a setting{_suggestion(written, known)}")
+    name = known[written]
+    if name in seen:
+        raise StartupError(f"{name} is set twice in {path}.")
+    seen.add(name)
+    one = settings()[name].repeats and isinstance(value, str)
+    return _Given(name=name, value=[value] if one else value, place=f"{name} in {path}", text=False)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -218,12 +275,22 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
 def _converted(given: _Given) -> Any:
     row = settings()[given.name]
     try:
-        value = msgspec.convert(given.value, row.type, strict=not given.text, dec_hook=_path)
+        value = msgspec.convert(_worded(row, given.value), row.type, strict=not given.text, dec_hook=_path)
         if isinstance(value, float) and not math.isfinite(value):
             raise msgspec.ValidationError("not finite")
     except msgspec.ValidationError:
         was = "has a value that does not fit" if row.name in _SECRET else f"is {given.value!r}"
         raise StartupError(f"{given.place} {was}; expected {row.expected}.")
+    return value
+
+
+def _worded(row: Setting, value: Any) -> Any:
+    """In our own words. Of names that are a list, each may be several with commas between them."""
+    if isinstance(value, str | bool):
+        return row.note.words.get(str(value).lower(), value)
+    named = isinstance(row.kind, inspect.VarTupleType) and isinstance(row.kind.item_type, inspect.LiteralType)
+    if named and all(isinstance(one, str) for one in value):
+        return [part.strip() for one in value for part in one.split(",")]
     return value
 
 

@@ -12,10 +12,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from antiphon.config.compat import CompatSettings
 from antiphon.config.engines import EngineSpec, ModelSpec, Shared, completed
 from antiphon.config.kinds import Count, Key, Name, Pair
 from antiphon.config.mcp import McpServerSpec, named
 from antiphon.config.notes import Group
+from antiphon.config.quotas import Quota, Shedding, TenantSpec
 from antiphon.config.searching import WebSearchSettings
 from antiphon.errors import StartupError
 from antiphon.limits import Limits
@@ -63,7 +65,7 @@ def config_home() -> Path:
     return _home("XDG_CONFIG_HOME", ".config")
 
 
-class Config(Struct, frozen=True, kw_only=True):
+class Config(CompatSettings, Struct, frozen=True, kw_only=True):
     """All settings, checked. A Limits field `body_bytes` is the setting `limit_body_bytes`, and so on."""
 
     config: Annotated[
@@ -79,6 +81,10 @@ class Config(Struct, frozen=True, kw_only=True):
             "none: everyone on this machine is let in",
         ),
     ] = ()
+    api_key_file: Annotated[
+        Path | None,
+        SERVER("File of such keys, one on each line: KEY, or TENANT KEY. A SIGHUP reads it again (see keys).", "none"),
+    ] = None
     allow_host: Annotated[
         tuple[Name, ...], SERVER("Another `Host` to answer to while on loopback.", "loopback names only")
     ] = ()
@@ -114,6 +120,9 @@ class Config(Struct, frozen=True, kw_only=True):
     websocket_cache_bytes: Annotated[
         Count, SERVER("Bytes that a WebSocket remembers of its responses that are not stored.")
     ] = 32 * 1024 * 1024
+    workers: Annotated[
+        Count, SERVER("Processes that share the port and the store (see deployment); each has bounds of its own.")
+    ] = 1
     shutdown_grace: Annotated[Interval, SERVER("Seconds that running responses get to end at shutdown.")] = 10.0
 
     model: Annotated[
@@ -326,12 +335,15 @@ class Config(Struct, frozen=True, kw_only=True):
 
     web_search: WebSearchSettings = WebSearchSettings()
     limits: Limits = Limits()
+    quota: Quota = Quota()
+    shed: Shedding = Shedding()
 
     # In the file alone, as tables.
     engines: tuple[EngineSpec, ...] = ()
     aliases: dict[str, str] = {}
     models: dict[str, ModelSpec] = {}
     mcp: tuple[McpServerSpec, ...] = ()
+    tenants: dict[str, TenantSpec] = {}
 
     @property
     def mcp_servers(self) -> dict[str, McpServerSpec]:
@@ -341,7 +353,7 @@ class Config(Struct, frozen=True, kw_only=True):
     @property
     def at_home(self) -> bool:
         """One person's machine: nobody else can reach the server, so loopback may be named in a request."""
-        return self.on_loopback and not self.api_key
+        return self.on_loopback and not self.api_key and self.api_key_file is None
 
     @property
     def specs(self) -> tuple[EngineSpec, ...]:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from antiphon.config.engines import EngineSpec, ModelSpec
 from antiphon.config.kinds import Name
 from antiphon.config.mcp import McpServerSpec
+from antiphon.config.quotas import TenantSpec
 from antiphon.errors import StartupError
 
 TABLES: dict[str, Any] = {
@@ -22,8 +23,10 @@ TABLES: dict[str, Any] = {
     "aliases": dict[Name, Name],
     "models": dict[Name, ModelSpec],
     "mcp": tuple[McpServerSpec, ...],
+    "tenants": dict[Name, TenantSpec],
 }
-_SHOWN = {"engines": "[[engines]]", "aliases": "[aliases]", "models": '[models."NAME"]', "mcp": "[[mcp]]"}
+_SHOWN = {"engines": "[[engines]]", "aliases": "[aliases]", "models": '[models."NAME"]', "mcp": "[[mcp]]",
+          "tenants": "[tenants.NAME]"}  # fmt: skip
 _VARIABLE = "env:"
 
 

@@ -48,9 +48,10 @@ class Items(Struct, frozen=True):
     ignored: list[str]
 
 
-def chat_items(messages: Sequence[ChatMessageIn]) -> Items:
+def chat_items(messages: Sequence[ChatMessageIn], field: str = "messages") -> Items:
+    """`field`: of the request that has them."""
     walk = _Walk()
-    found = [pair for index, message in enumerate(messages) for pair in walk.take(message, f"messages[{index}]")]
+    found = [pair for index, message in enumerate(messages) for pair in walk.take(message, f"{field}[{index}]")]
     return Items([item for item, _ in found], [place for _, place in found], [*walk.ignored])
 
 

@@ -27,7 +27,7 @@ class Head(Struct, frozen=True, kw_only=True):
     id: str
     created: int
     model: str
-    service_tier: str | None = None  # the one that was asked for, if any was
+    service_tier: str | None = None  # the one that it runs in, if that is to be told
 
 
 class Dialect(Protocol):

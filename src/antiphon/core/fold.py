@@ -7,10 +7,11 @@ event is never changed afterwards, so an event can be encoded at any later time.
 from collections.abc import Iterable
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from antiphon.core.entries import Ended, Fault
+from antiphon.core.response_messages import output_messages
 from antiphon.errors import AntiphonError
 from antiphon.protocol import events as ev
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError
@@ -57,6 +58,7 @@ def closing(response: Response, ended: Ended) -> Response:
         incomplete_details=IncompleteDetails(reason=ended.reason) if ended.reason else None,
         error=_error(ended.fault) if ended.fault else None,
         usage=ended.usage,
+        output_messages=UNSET if response.input_messages is UNSET else output_messages(response.output),
     )
 
 

@@ -37,10 +37,9 @@ from antiphon.protocol.tools import CustomTool, FunctionTool, GrammarInput, Json
 # stream is told.
 _ALIKE: Final = tuple(
     {*CreateChat.__struct_fields__} & {*CreateResponse.__struct_fields__}
-    - {"n", "stream_options", "store", "tools", "tool_choice", "priority", "cache_salt", "request_id",
-       "mm_processor_kwargs"}
+    - {"n", "stream_options", "store", "tools", "tool_choice", "priority", "cache_salt", "request_id"}
 )  # fmt: skip
-_WITHOUT_EFFECT: Final = ("store", "metadata", "user", "safety_identifier", "prediction")
+_WITHOUT_EFFECT: Final = ("store", "metadata", "prediction")
 _REFUSED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     **REFUSED,
     "audio": ((), "Answers are text."),
@@ -53,7 +52,6 @@ _REFUSED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     "continue_final_message": ((False,), "An answer always begins a new message."),
     "chat_template": ((), "The template is the operator's to choose."),
     "documents": (([],), "Put them into `messages`."),
-    "mm_processor_kwargs": (({},), "It is not sent to any engine."),
 }
 
 

@@ -58,9 +58,7 @@ def from_completion(asked: DecodedGeneration[CreateCompletion], limits: Limits) 
         check_request(translated, given, limits)
     except AntiphonError as error:
         raise names.told(error) from None
-    unused = ["user"] if request.user else []
-    if request.stream_options is not None and not request.stream:
-        unused.append("stream_options")
+    unused = ["stream_options"] if request.stream_options is not None and not request.stream else []
     wished = wishes(request, form.grammar, form.param, limits)
     return AskedCompletion(
         request=request,

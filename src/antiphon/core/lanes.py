@@ -38,6 +38,11 @@ class Lanes(Generic[T]):
     def idle(self) -> bool:
         return not self._running
 
+    @property
+    def load(self) -> tuple[int, int]:
+        """How much runs, and how much waits."""
+        return len(self._running), len(self._waiting)
+
     def check(self, lane: Lane) -> None:
         """Raises if the lane cannot take anything, whatever it is."""
         bounds = self._bounds

@@ -11,7 +11,7 @@ ECHOED = frozenset({
     "instructions", "metadata", "parallel_tool_calls", "tool_choice", "tools", "temperature", "top_p",
     "presence_penalty", "frequency_penalty", "top_logprobs", "truncation", "text", "reasoning", "max_output_tokens",
     "max_tool_calls", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "user", "background",
-    "previous_response_id", "conversation",
+    "previous_response_id", "conversation", "prompt",
     # Beyond OpenAI's fields.
     "top_k", "min_p", "repetition_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "n", "best_of",
     "length_penalty", "skip_special_tokens", "chat_template_kwargs", "logprobs", "num_assistant_tokens",
@@ -34,6 +34,7 @@ def opening(
     if "prompt_cache_options" in sent:
         given = request.prompt_cache_options or {}
         response.prompt_cache_options = {name: given.get(name, usual) for name, usual in _CACHE_OPTIONS.items()}
+    response.service_tier = request.service_tier or "default"
     if response.background:
         response.status = "queued"
     return response

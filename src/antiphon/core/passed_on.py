@@ -11,11 +11,11 @@ _TIERS: dict[str, Tier] = {tier: tier for tier in get_args(Tier)}
 
 
 class PassedOn:
-    def __init__(self, choices: int, asked_tier: str | None) -> None:
-        """`asked_tier`: of service, if one was asked for; then it is told which one it was."""
+    def __init__(self, choices: int, tier: str | None) -> None:
+        """`tier`: of service, if it is to be told; an engine that says another one knows better."""
         self.extras = [Extras() for _ in range(choices)]
         self.tokens: list[list[int]] = [[] for _ in range(choices)]  # that were not told yet
-        self._tier: Tier | UnsetType = UNSET if asked_tier is None else "default"
+        self._tier: Tier | UnsetType = _TIERS.get(tier or "", UNSET)
         self.fingerprint: str | None = None
 
     def note(self, chunk: Chunk, choice: int) -> None:

@@ -134,6 +134,8 @@ class Work(Struct, frozen=True, kw_only=True):
     shown: tuple[str, ...] = ()  # control tokens that the engine must not hide in what it says: its reader needs them
     whole: bool = False  # nobody listens before the end: the answer is to come in one piece
     priority: int | None = None
+    request_id: str | None = None  # what the engine is to call it
+    mm_processor_kwargs: Json | None = None
     kv_transfer_params: Json | None = None
 
 

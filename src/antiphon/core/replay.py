@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Text
@@ -44,6 +45,7 @@ def reopened(response: Response) -> Response:
         incomplete_details=None,
         output=[],
         usage=None,
+        output_messages=UNSET,
     )
 
 

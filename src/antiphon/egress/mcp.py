@@ -6,7 +6,7 @@ answer that says no, and the caller's exchange has the reason.
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
 import httpcore2
@@ -40,6 +40,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     at_home: bool = False  # loopback may be named
     patience: float = 60.0  # seconds of silence that a caller bears
     connect_seconds: float = 5.0
+    told: Callable[[], Iterable[tuple[str, str]]] = list  # headers that each request has of its own, by its context
 
 
 async def http_client(wire: Wire, headers: dict[str, str], answers_apart: bool = False) -> httpx2.AsyncClient:
@@ -84,9 +85,12 @@ class _Vetted(httpcore2.AsyncNetworkBackend):
         target = await self._wire.egress.vetted(self._wire.url, self._wire.param, at_home=self._wire.at_home)
         for address in target.addresses[:_TRIED]:
             try:
-                return await self._plain.connect_tcp(address, self._url.port, self._wire.connect_seconds)
+                stream = await self._plain.connect_tcp(address, self._url.port, self._wire.connect_seconds)
+                self._wire.egress.outcomes["connected"] += 1
+                return stream
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
+        self._wire.egress.outcomes["failed"] += 1
         raise FetchFailed(f"{self._url.host} cannot be reached.", param=self._wire.param)
 
 
@@ -166,10 +170,11 @@ class _OneOrigin(httpx2.AsyncBaseTransport):
         read = None if request.method == "GET" else patience
         seconds = {"connect": self._wire.connect_seconds, "read": read, "write": patience, "pool": patience}
         assert isinstance(request.stream, AsyncIterable)
+        own = [(name.encode(), value.encode()) for name, value in self._wire.told() if name not in request.headers]
         return httpcore2.Request(
             method=request.method,
             url=url,
-            headers=request.headers.raw,
+            headers=[*request.headers.raw, *own],
             content=request.stream,
             extensions={"timeout": seconds},
         )

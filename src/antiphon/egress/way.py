@@ -11,6 +11,7 @@ origin it is meant for, and nowhere else. All of it within one deadline.
 import asyncio
 import logging
 import ssl
+from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address
 
@@ -80,13 +81,16 @@ class Egress:
         self._policy = policy or Policy()
         self._resolve = resolve or SystemResolver()
         self._tls = tls
+        self.outcomes: Counter[str] = Counter({"connected": 0, "failed": 0, "refused": 0})
 
     def towards(self, url: str, param: str) -> "Egress":
         """The same way, which also leads to the host and port of this URL, whatever address that is: the operator's
         word, never a client's."""
         named = read_url(url, param)
         host = f"[{named.host}]" if ":" in named.host else named.host
-        return Egress(self._policy.opening(f"{host}:{named.port}"), self._resolve, self._tls)
+        same = Egress(self._policy.opening(f"{host}:{named.port}"), self._resolve, self._tls)
+        same.outcomes = self.outcomes
+        return same
 
     async def vetted(self, url: str, param: str, *, at_home: bool = False) -> Target:
         """Raises UrlRefused, naming `param`, for what may not be connected to.
@@ -111,11 +115,16 @@ class Egress:
             try:
                 async with asyncio.timeout(seconds):
                     name = target.url.host if secure else None
-                    return await asyncio.open_connection(address, target.url.port, ssl=secure, server_hostname=name)
+                    port = target.url.port
+                    streams = await asyncio.open_connection(address, port, ssl=secure, server_hostname=name)
+                self.outcomes["connected"] += 1
+                return streams
             except ssl.SSLCertVerificationError:
+                self.outcomes["failed"] += 1
                 raise FetchFailed(f"The certificate of {target.url.host} is not trusted.", param=param)
             except OSError:  # TimeoutError and SSLError are such
                 continue
+        self.outcomes["failed"] += 1
         raise FetchFailed(f"{target.url.host} cannot be reached.", param=param)
 
     async def fetch(self, url: str, param: str, caps: Caps | None = None, sent: Sent | None = None) -> Fetched:
@@ -153,6 +162,7 @@ class Egress:
         for address in addresses:
             objection = None if home and address.is_loopback else self._policy.objection(url, address)
             if objection is not None:
+                self.outcomes["refused"] += 1
                 log.info("Egress for %s refused: %s.", param, objection)
                 raise UrlRefused(
                     f"{objection}, and this server does not connect to that. Its operator can change it with"

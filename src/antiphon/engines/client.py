@@ -18,6 +18,7 @@ from antiphon.engines.address import UnixAddress as UnixAddress
 from antiphon.engines.connection import Connection, Hope, Lost
 from antiphon.engines.sse import EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
+from antiphon.observe.spans import CURRENT, handed_on
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -107,6 +108,8 @@ class Client:
 
     def _post(self, path: str, body: bytes, media_type: str = "application/json") -> bytes:
         head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Type: {media_type}\r\n"
+        if CURRENT.get() is not None:
+            head += "".join([f"{name}: {value}\r\n" for name, value in handed_on()])
         return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
     def hushed(self, said: bytes) -> bytes:

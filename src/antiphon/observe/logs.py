@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from antiphon.observe.about import ABOUT
+
 LOGGERS = ("antiphon", "uvicorn")
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
@@ -62,8 +64,10 @@ def _not_cancelled(record: logging.LogRecord) -> bool:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    """What was given as `extra=`, such as the request's id."""
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    """What is being worked on, by its ids, and what was given as `extra=`."""
+    about = ABOUT.get()
+    given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    return given if about is None else about.ids() | given
 
 
 def _sound(text: str) -> str:

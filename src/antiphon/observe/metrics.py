@@ -1,7 +1,7 @@
 """The series of the server, told of what happened in the words of the domain. Names are shaped as in vLLM."""
 
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from antiphon.observe.process import add_process
@@ -49,8 +49,9 @@ class EngineState(Protocol):
 class Metrics:
     """Later parts add series of their own to `registry`."""
 
-    def __init__(self, version: str) -> None:
-        self.registry = registry = Registry()
+    def __init__(self, version: str, worker: int | None = None) -> None:
+        """`worker`: its number, if this process is one of several; then every series says so."""
+        self.registry = registry = Registry("" if worker is None else f'worker="{worker}"')
         self._requests = registry.counter(
             "antiphon_requests_total", "HTTP requests, by route and status.", ("route", "status")
         )
@@ -84,6 +85,10 @@ class Metrics:
             "Calls of tools that the server runs, by what came of them.",
             ("tool", "outcome"),
         )
+        self._tool_seconds = registry.histogram(
+            "antiphon_tool_call_duration_seconds", "How long calls of tools took that were run.", ("tool",),
+            bounds=DURATIONS,
+        )  # fmt: skip
         build: list[Reading] = [((version, platform.python_version()), 1.0)]
         registry.gauge("antiphon_build_info", "What runs.", ("version", "python"), read=lambda: build)
         add_process(registry)
@@ -112,9 +117,11 @@ class Metrics:
         """A model did not do what was asked of it: it was mended, asked again, or given up."""
         self._insisted[reason, outcome].value += 1.0
 
-    def tool_called(self, kind: str, outcome: str) -> None:
+    def tool_called(self, kind: str, outcome: str, seconds: float = 0.0) -> None:
         """The server ran something for a model, or did not."""
         self._tool_calls[kind, outcome].value += 1.0
+        if outcome != "not_run":
+            self._tool_seconds[(kind,)].observe(seconds)
 
     def watch_queue(self, running: Callable[[], int], waiting: Callable[[], int]) -> None:
         """Where to read how many responses are being generated, and how many wait for it."""
@@ -130,6 +137,31 @@ class Metrics:
         self.registry.gauge(
             "antiphon_websocket_connections", "WebSockets that are open.", read=lambda: [((), float(count()))]
         )
+
+    def watch_pressure(self, stage: Callable[[], int], loads: Callable[[], Mapping[str, float]]) -> None:
+        """Where to read how much is taken on, and what keeps it from being more."""
+        self.registry.gauge(
+            "antiphon_shedding_stage", "What is taken: 0 all, 1 no background work, 2 nothing new.",
+            read=lambda: [((), float(stage()))],
+        )  # fmt: skip
+        self.registry.gauge(
+            "antiphon_pressure", "Loads; at 1 nothing new is taken.", ("cause",),
+            read=lambda: [((name,), load) for name, load in loads().items()],
+        )  # fmt: skip
+
+    def watch_quotas(
+        self, refusals: Callable[[], Mapping[tuple[str, str], int]], shared: Callable[[], bool] | None
+    ) -> None:
+        """Where to read what was refused, and whether quotas are counted with other servers; None: there are none."""
+        self.registry.gauge(
+            "antiphon_quota_refusals_total", "Requests beyond a limit, by whose it is and which.", ("whose", "limit"),
+            read=lambda: [(labels, float(count)) for labels, count in refusals().items()], kind="counter",
+        )  # fmt: skip
+        if shared is not None:
+            self.registry.gauge(
+                "antiphon_quotas_shared", "Whether quotas are counted together with the other servers.",
+                read=lambda: [((), float(shared()))],
+            )  # fmt: skip
 
     def watch_engines(self, read: Callable[[], Iterable[EngineState]]) -> None:
         """Where to read how each engine does."""

@@ -17,11 +17,15 @@ def add_process(registry: Registry) -> None:
         registry.gauge(f"process_{name}", help, read=lambda: _reading(value), kind=kind)
 
     gauge("cpu_seconds_total", "CPU time used, in seconds.", time.process_time, "counter")
-    gauge("resident_memory_bytes", "Resident memory, in bytes.", lambda: _memory(1))
+    gauge("resident_memory_bytes", "Resident memory, in bytes.", resident_bytes)
     gauge("virtual_memory_bytes", "Virtual memory, in bytes.", lambda: _memory(0))
     gauge("start_time_seconds", "When it started, as a Unix time.", lambda: _STARTED)
     gauge("open_fds", "Open file descriptors.", _open_files)
     gauge("max_fds", "Most file descriptors that may be open.", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def resident_bytes() -> float | None:
+    return _memory(1)
 
 
 def _reading(value: Callable[[], float | None]) -> Iterator[Reading]:

@@ -59,10 +59,11 @@ Child = TypeVar("Child", Counter, Histogram)
 class Family(Generic[Child]):
     """Series of one name; a child for each combination of labels, made once and kept."""
 
-    def __init__(self, name: str, help: str, labels: Labels, make: Callable[[], Child]) -> None:
+    def __init__(self, name: str, help: str, labels: Labels, kind: str, make: Callable[[], Child]) -> None:
         self.name = name
         self.help = help
-        self._labels = labels
+        self.labels = labels
+        self.kind = kind
         self._make: Callable[[], Child] = make
         self._children: dict[Labels, Child] = {}
         if not labels:
@@ -77,8 +78,8 @@ class Family(Generic[Child]):
     def lines(self) -> Iterator[str]:
         for number, (values, child) in enumerate(self._children.items()):
             if number == 0:
-                yield from _head(self.name, self.help, child.kind)
-            yield from child.lines(self.name, _pairs(self._labels, values))
+                yield from _head(self.name, self.help, self.kind)
+            yield from child.lines(self.name, _pairs(self.labels, values))
 
 
 class Gauge:
@@ -87,35 +88,51 @@ class Gauge:
     def __init__(self, name: str, help: str, labels: Labels, read: Read, kind: str) -> None:
         self.name = name
         self.help = help
-        self._labels = labels
+        self.labels = labels
+        self.kind = kind
         self._read = read
-        self._kind = kind
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.help, self._kind)
+        yield from _head(self.name, self.help, self.kind)
         for values, value in self._read():
-            yield _line(self.name, _pairs(self._labels, values), value)
+            yield _line(self.name, _pairs(self.labels, values), value)
 
 
 class Registry:
-    def __init__(self) -> None:
+    def __init__(self, everywhere: str = "") -> None:
+        """`everywhere`: a label of every series, as it is written."""
+        self._everywhere = everywhere
         self._families: dict[str, Family[Counter] | Family[Histogram] | Gauge] = {}
 
     def counter(self, name: str, help: str, labels: Labels = ()) -> Family[Counter]:
-        family = Family(name, help, labels, Counter)
+        family = Family(name, help, labels, Counter.kind, Counter)
         self._keep(family)
         return family
 
     def histogram(self, name: str, help: str, labels: Labels = (), *, bounds: tuple[float, ...]) -> Family[Histogram]:
-        family = Family(name, help, labels, lambda: Histogram(bounds))
+        family = Family(name, help, labels, Histogram.kind, lambda: Histogram(bounds))
         self._keep(family)
         return family
 
     def gauge(self, name: str, help: str, labels: Labels = (), *, read: Read, kind: str = "gauge") -> None:
         self._keep(Gauge(name, help, labels, read, kind))
 
+    def families(self) -> "list[Family[Counter] | Family[Histogram] | Gauge]":
+        """All that there is, in the order in which it is told."""
+        return [*self._families.values()]
+
     def text(self) -> bytes:
-        return "\n".join([*self._lines(), ""]).encode()
+        lines = self._lines() if not self._everywhere else map(self._labelled, self._lines())
+        return "\n".join([*lines, ""]).encode()
+
+    def _labelled(self, line: str) -> str:
+        if line.startswith("#"):
+            return line
+        name, brace, rest = line.partition("{")
+        if brace:
+            return f"{name}{{{self._everywhere},{rest}"
+        name, _, value = line.partition(" ")
+        return f"{name}{{{self._everywhere}}} {value}"
 
     def _lines(self) -> Iterator[str]:
         for family in self._families.values():

@@ -150,12 +150,13 @@ class CreateChat(Generation, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     truncation: Literal["auto", "disabled"] = "disabled"
     prompt_cache_key: str | None = None
+    service_tier: ServiceTier | None = None
+    safety_identifier: str | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None  # only with compatibility mode off
 
     # They change nothing about an answer here, and are named as ignored.
     store: bool | None = None
     metadata: dict[str, str] = field(default_factory=dict)
-    service_tier: ServiceTier | None = None
-    safety_identifier: str | None = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     prompt_cache_options: Json | None = None
     moderation: Json | None = None
@@ -170,5 +171,4 @@ class CreateChat(Generation, kw_only=True):
     continue_final_message: Any = None
     chat_template: Any = None
     documents: Any = None
-    mm_processor_kwargs: Any = None
     request_id: Any = None

@@ -46,7 +46,17 @@ def decode_completion(body: bytes, limits: Limits) -> DecodedGeneration[CreateCo
 def _normalise(body: Json) -> None:
     """The lenient spots. What is of an unexpected type is left alone, so that the check names it."""
     _drop_nulls(body)
-    for message in _objects(body.get("messages")):
+    normalise_messages(body.get("messages"))
+    for tool in _objects(body.get("tools")):
+        for held in tool.values():
+            if type(held) is dict:
+                drop_nulls(held)
+    for function in _objects(body.get("functions")):
+        drop_nulls(function)
+
+
+def normalise_messages(messages: Any) -> None:
+    for message in _objects(messages):
         drop_nulls(message)
         for part in _objects(message.get("content")):
             drop_nulls(part)
@@ -55,12 +65,6 @@ def _normalise(body: Json) -> None:
         for call in _objects(message.get("tool_calls")):
             drop_nulls(call)
             call.setdefault("type", "function")
-    for tool in _objects(body.get("tools")):
-        for held in tool.values():
-            if type(held) is dict:
-                drop_nulls(held)
-    for function in _objects(body.get("functions")):
-        drop_nulls(function)
 
 
 def _drop_nulls(body: Json) -> None:

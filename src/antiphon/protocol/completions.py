@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from antiphon.protocol.chat_answers import CompletionUsage, Tier
 from antiphon.protocol.chat_sampling import Generation, TokenId
+from antiphon.protocol.response import ServiceTier
 from antiphon.protocol.tools import Json
 
 CompletionFinish = Literal["stop", "length", "content_filter"]
@@ -21,6 +22,7 @@ class CreateCompletion(Generation, kw_only=True):
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     add_special_tokens: bool | None = None
     prompt_cache_key: str | None = None
+    service_tier: ServiceTier | None = None
 
     # Known by name, so that they can be refused by name.
     prompt_embeds: Any = None

@@ -1,4 +1,4 @@
-"""Lists of items, a page at a time; `last_id` of one page is `after` of the next."""
+"""Lists, a page at a time; `last_id` of one page is `after` of the next. A page may have less than was asked for."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
+from antiphon.protocol.conversation import Conversation
 from antiphon.protocol.items import InputItem
 from antiphon.protocol.request import Includable
+from antiphon.protocol.response import Response
 
 Order = Literal["asc", "desc"]
 Limit = Annotated[int, Meta(ge=1, le=100)]
@@ -21,12 +23,17 @@ class IncludeQuery(Struct, frozen=True, kw_only=True):
     include: list[Includable] = field(default_factory=list)
 
 
-class ItemsQuery(Struct, frozen=True, kw_only=True):
-    """What a client may ask of a list of items."""
+class ListQuery(Struct, frozen=True, kw_only=True):
+    """What a client may ask of a list."""
 
     limit: Limit = 20
     order: Order = "desc"
     after: str | None = None
+
+
+class ItemsQuery(ListQuery, frozen=True, kw_only=True):
+    """What a client may ask of a list of items."""
+
     include: list[Includable] = field(default_factory=list)
 
 
@@ -40,6 +47,26 @@ class ItemList(Struct, kw_only=True):
     has_more: bool
 
 
+class ResponseList(Struct, kw_only=True):
+    """An extension: OpenAI has no such list."""
+
+    object: Literal["list"] = "list"
+    data: list[Response]
+    first_id: str
+    last_id: str
+    has_more: bool
+
+
+class ConversationList(Struct, kw_only=True):
+    """An extension likewise."""
+
+    object: Literal["list"] = "list"
+    data: list[Conversation]
+    first_id: str
+    last_id: str
+    has_more: bool
+
+
 class _Written(Struct, kw_only=True):
     object: Literal["list"] = "list"
     data: list[Raw]
@@ -48,7 +75,7 @@ class _Written(Struct, kw_only=True):
     has_more: bool
 
 
-def item_list(items: Sequence[tuple[str, bytes]], has_more: bool) -> bytes:
-    """The JSON of an ItemList, from the ids of items and their JSON."""
-    first, last = (items[0][0], items[-1][0]) if items else ("", "")
-    return _encode(_Written(data=[Raw(item) for _, item in items], first_id=first, last_id=last, has_more=has_more))
+def written_list(entries: Sequence[tuple[str, bytes]], has_more: bool) -> bytes:
+    """The JSON of a list, from the ids of what is in it and the JSON of each."""
+    first, last = (entries[0][0], entries[-1][0]) if entries else ("", "")
+    return _encode(_Written(data=[Raw(entry) for _, entry in entries], first_id=first, last_id=last, has_more=has_more))

@@ -177,3 +177,7 @@ class Response(Struct, kw_only=True):
     num_assistant_tokens: int | UnsetType = UNSET
     assistant_confidence_threshold: float | UnsetType = UNSET
     max_ngram_size: int | UnsetType = UNSET
+
+    # For who asks for them by `enable_response_messages`: the whole prompt as chat messages, and the answer.
+    input_messages: list[Json] | UnsetType = UNSET
+    output_messages: list[Json] | UnsetType = UNSET

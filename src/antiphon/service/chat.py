@@ -17,6 +17,7 @@ from antiphon.ids import dashed_id, new_id
 from antiphon.service.exchanges import Exchanges, repeated
 from antiphon.service.granting import grant
 from antiphon.service.planner import Planner, Settled
+from antiphon.service.tiers import told
 
 _RUNNING = "stream_options.continuous_usage_stats"
 
@@ -46,7 +47,7 @@ class Chat:
             id=dashed_id("chatcmpl"),
             created=int(time()),
             model=settled.served.name,
-            service_tier=request.service_tier,
+            service_tier=told(request.service_tier, settled.decoded.request.service_tier),
         )
         emitter = ChatEmitter(head, await _manner(settled, asked), partial(new_id, "call"))
         calls = repeated(settled, asked.wishes.choices)

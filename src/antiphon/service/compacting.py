@@ -187,6 +187,7 @@ class _Compacting:
             input=[*items],
             instructions=asked.instructions,
             prompt_cache_key=asked.prompt_cache_key,
+            service_tier=asked.service_tier,
             truncation="auto",
             store=False,
         )

@@ -19,6 +19,7 @@ from antiphon.service.exchanges import Exchanges, repeated
 from antiphon.service.granting import grant
 from antiphon.service.honesty import unsupported
 from antiphon.service.planner import Planner, Settled
+from antiphon.service.tiers import told
 
 
 class Completions:
@@ -36,7 +37,8 @@ class Completions:
             raise asked.names.told(error) from None
 
     async def _opened(self, settled: list[Settled], asked: AskedCompletion) -> Opened:
-        head = Head(id=dashed_id("cmpl"), created=int(time()), model=settled[0].served.name)
+        tier = told(asked.request.service_tier, settled[0].decoded.request.service_tier)
+        head = Head(id=dashed_id("cmpl"), created=int(time()), model=settled[0].served.name, service_tier=tier)
         manner = await _manner(settled, asked)
         if manner.wanted < manner.calls:
             settled = [_scored(each) for each in settled]

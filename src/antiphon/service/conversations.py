@@ -18,7 +18,7 @@ from antiphon.protocol.codec import encode
 from antiphon.protocol.conversation import Conversation, CreateConversation
 from antiphon.protocol.items import CompactionTrigger, InputItem, ItemReference
 from antiphon.protocol.kept import keep
-from antiphon.protocol.lists import ItemsQuery, item_list
+from antiphon.protocol.lists import ConversationList, ItemsQuery, ListQuery, written_list
 from antiphon.protocol.request import Includable
 from antiphon.service.past import Past
 from antiphon.service.restoring import verified
@@ -58,6 +58,15 @@ class Conversations:
         row = ConversationRow(new_id("conv"), time(), asked.metadata)
         await self._store.create_conversation(tenant, row, await self._rows(tenant, asked.items))
         return _shown(row)
+
+    async def all(self, tenant: str, asked: ListQuery) -> ConversationList:
+        """A page of the tenant's own."""
+        check_keeps(self._keeps)
+        if asked.after is not None and not is_id(asked.after, "conv"):
+            raise InvalidValue(f"There is no conversation {asked.after[:_SHOWN]!r} in this list.", param="after")
+        page = await self._store.page_conversations(tenant, asked.after, asked.limit, asked.order == "desc")
+        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
+        return ConversationList(data=[*map(_shown, page.rows)], first_id=first, last_id=last, has_more=page.has_more)
 
     async def get(self, at: Place) -> Conversation:
         row = await self._store.conversation(at.tenant, at.id)
@@ -108,7 +117,7 @@ class Conversations:
 
     def _list(self, at: Place, rows: Sequence[ItemRow], include: Collection[Includable], has_more: bool) -> bytes:
         shown = [(row.id, self._showing.item(at.tenant, row.item, include)) for row in rows]
-        return item_list(shown, has_more)
+        return written_list(shown, has_more)
 
     async def _missing(self, at: Place, item_id: str) -> NotFound:
         await self.get(at)

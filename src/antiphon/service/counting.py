@@ -29,10 +29,15 @@ class Counting:
     async def count(self, tenant: str, decoded: Decoded) -> Counted:
         """How the answer would be delivered and whether it would be kept has no say in it."""
         request = replace(decoded.request, stream=False, background=False, store=False)
-        with self._admission.enter() as ticket:
+        with self._admission.enter(tenant) as ticket:
             await ticket.ready()
             settled = await self._planner.settle(tenant, replace(decoded, request=request))
-            return Counted(await _tokens(settled), settled.ignored)
+            return Counted(await _tokens(settled), [*settled.ignored, *_idle(decoded)])
+
+
+def _idle(decoded: Decoded) -> list[str]:
+    """Nobody waits for a place at a model here."""
+    return [] if decoded.request.service_tier in (None, "auto", "default") else ["service_tier"]
 
 
 async def _tokens(settled: Settled) -> int:

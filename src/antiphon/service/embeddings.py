@@ -5,6 +5,7 @@ from antiphon.errors import EngineFailed
 from antiphon.protocol.embeddings import CreateEmbedding, inputs
 from antiphon.service.doing import Doer, Doing
 from antiphon.service.honesty import unsupported
+from antiphon.service.quotas import spend
 
 _OPTIONAL = ("dimensions", "truncate_prompt_tokens")
 
@@ -21,6 +22,7 @@ class Embeddings:
             made = await doer.served.engine.embed(
                 doer.served.model, given, asked.dimensions, asked.truncate_prompt_tokens
             )
+        spend(made.tokens)
         if len(made.vectors) != len(given):
             raise EngineFailed("The engine gave other vectors than it was asked for.")
         return made

@@ -26,7 +26,7 @@ class Exchanges:
 
     def open(self, calls: Sequence[Settled], dialect: Dialect, reword: Reword | None = None) -> Exchange:
         """A choice for each of the calls. Busy if there is no room for the first; the others wait for theirs."""
-        place = self._sessions.enter()
+        place = self._sessions.enter(calls[0].tenant)
         try:
             first = self._planner.admitted(calls[0])
         except Busy:

@@ -40,21 +40,15 @@ _SAMPLING: dict[str, object] = {
     "num_assistant_tokens": None,
     "assistant_confidence_threshold": None,
     "max_ngram_size": None,
+    # With --compat off.
+    "request_id": None,
+    "priority": 0,
+    "cache_salt": None,
+    "mm_processor_kwargs": {},
 }
-_NOT_YET = {
-    "prompt": "This server keeps no prompt templates yet: send the text in `instructions` and `input`.",
-    "multi_agent": "Multi-agent responses are not supported.",
-    "request_id": "`request_id` is not taken from the body: send the header x-request-id.",
-    "priority": "`priority` is not supported yet.",
-    "cache_salt": "`cache_salt` is not supported yet: `prompt_cache_key` is accepted.",
-    "mm_processor_kwargs": "`mm_processor_kwargs` is not supported yet.",
-    "previous_input_messages": "`previous_input_messages` is not supported yet: put them into `input`.",
-    "enable_response_messages": "`enable_response_messages` is not supported yet.",
-}
+_NOT_YET = {"multi_agent": "Multi-agent responses are not supported."}
 _NOTHING = "This server keeps nothing (--disable-store)"
-_KNOBS = frozenset(
-    {"service_tier", "prompt_cache_retention", "prompt_cache_options", "moderation", "image", "access_programs"}
-)
+_KNOBS = frozenset({"prompt_cache_retention", "prompt_cache_options", "moderation", "image", "access_programs"})
 
 
 def refuse_unserved(request: CreateResponse, sent: frozenset[str]) -> None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from antiphon.agent.remains import remains
 from antiphon.core.fold import Ending
 from antiphon.core.replay import reopened
+from antiphon.core.shedding import Stage
 from antiphon.errors import AntiphonError, Busy, ServerRestarted, Unavailable
 from antiphon.service.cancelling import Cancelling
 from antiphon.service.entrusted import Entrusted
@@ -25,6 +26,7 @@ from antiphon.service.following import Following
 from antiphon.service.journal import Left, left_behind
 from antiphon.service.keeping import Keeper, Kept
 from antiphon.service.planner import Planner, Undertaking
+from antiphon.service.pressure import Pressure
 from antiphon.service.record import response_of, restored
 from antiphon.service.remains import died, end_remains, reason_to_end
 from antiphon.service.sessions import Background, Sessions
@@ -53,6 +55,7 @@ class Jobs:
         following: Following,
         settings: JobSettings,
         clock: Callable[[], float] = time,
+        pressure: Pressure | None = None,
     ) -> None:
         self._keeper = keeper
         self._planner = planner
@@ -60,12 +63,14 @@ class Jobs:
         self._following = following
         self._settings = settings
         self._clock = clock
+        self._pressure = pressure
         self._cancelling = Cancelling(keeper, sessions, clock)
         self._tasks = Tasks()
         self._entrusted = Entrusted()
         self._busy = 0  # slots
         self._queued = False  # is there more in the queue than we had slots for?
         self._resting = False
+        self.taken_over = 0  # from servers that died
 
     async def submit(self, tenant: str, undertaking: Undertaking, kept: Kept) -> Source:
         """Run it now, or leave it in the queue until there is a slot. The Source is for a client that wants its stream.
@@ -117,7 +122,7 @@ class Jobs:
         """Claim what can be seen to here. First a sign of life: what is our own is not to be claimed by ourselves."""
         if self._rests():
             return
-        free = max(0, self._settings.slots - self._busy)
+        free = max(0, self._settings.slots - self._busy) if self._takes() else 0
         self._busy += free  # nobody else may have them meanwhile
         try:
             await self._keeper.renew()
@@ -125,6 +130,7 @@ class Jobs:
         finally:
             self._busy -= free
         self._queued = sum(each.row.background for each in claimed) >= free
+        self.taken_over += sum(each.row.attempts > 1 for each in claimed)
         for each in claimed:
             task = self._tasks.start(self._take_up(each))
             if each.row.background:
@@ -135,6 +141,10 @@ class Jobs:
             await self.scan()
         except AntiphonError as error:
             log.warning("the queue could not be looked at: %s", error)
+
+    def _takes(self) -> bool:
+        """Or has the server enough to do without?"""
+        return self._pressure is None or self._pressure.stage is Stage.ALL
 
     def _rests(self) -> bool:
         return self._resting or self._sessions.closed

@@ -23,7 +23,7 @@ from antiphon.protocol.codec import Decoded, encode
 from antiphon.protocol.response import Response
 from antiphon.service.record import shown
 from antiphon.service.rows import Finished, Log, end_row, new_row, request_bytes
-from antiphon.service.sweeping import Sweeper
+from antiphon.service.sweeping import Own, Sweeper
 from antiphon.service.tasks import Tasks
 from antiphon.stores.base import Bounds, Claim, End, Key, Lost, Store, StoredResponse
 from antiphon.stores.live.base import LiveLog
@@ -45,6 +45,11 @@ class Keeping(Struct, frozen=True, kw_only=True):
     background_timeout: float = 86_400.0
     sweep_seconds: float = 60.0
     bounds: Bounds = Bounds()
+    room_of: Callable[[str], int | None] | None = None  # the same for each tenant, if it is not the same for all
+    own_bytes: Own = dict  # of tenants for whom something else holds than `bounds`
+
+    def room(self, tenant: str) -> int | None:
+        return self.background_room if self.room_of is None else self.room_of(tenant)
 
 
 class Keeper:
@@ -56,9 +61,10 @@ class Keeper:
         self.live = live
         self.settings = settings
         self.remember = remember
-        self.sweeper = Sweeper(store, settings.bounds, settings.sweep_seconds)
+        self.sweeper = Sweeper(store, settings.bounds, settings.sweep_seconds, settings.own_bytes)
         self._held: dict[str, Kept] = {}
         self._tasks = Tasks()
+        self.lost = 0  # to others, or deleted
 
     async def begin(
         self, tenant: str, decoded: Decoded, response: Response, key: Key | None = None, rooted: bool = False
@@ -72,7 +78,7 @@ class Keeper:
         new = new_row(response, encode(response), request, time(), settings.background_timeout)
         if rooted:
             new = replace(new, previous=None)
-        room = settings.background_room if response.background else None
+        room = settings.room(tenant) if response.background else None
         other = await self.store.begin(tenant, new, self.claim(), key, room)
         if other is not None:
             return other
@@ -101,6 +107,10 @@ class Keeper:
     def claim(self) -> Claim:
         """This process, from now on for the length of a lease: for Store.claim and Store.take."""
         return Claim(self.owner, time() + self.settings.lease)
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
 
     def hold(self, work: Coroutine[Any, Any, None]) -> None:
         """See to it that this gets done, though nobody waits for it."""
@@ -227,6 +237,7 @@ class Kept:
         self.forget()
         if not self.lost:
             self.lost = True
+            self._keeper.lost += 1
             if self.on_lost is not None:
                 self.on_lost()
 
@@ -275,6 +286,7 @@ class Kept:
 
     def gone(self) -> ServerRestarted:
         """It is lost: what there is to say about that."""
+        self._keeper.lost += not self.lost
         self.lost = True
         self.forget()
         return ServerRestarted("This response was deleted, or taken over by another server, while it ran.")

@@ -2,17 +2,21 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.admission import Admission, Ticket
+from antiphon.admission import USUAL, Admission, Ticket
 from antiphon.engines.base import Capabilities, Engine, Model, State
-from antiphon.errors import AntiphonError, MissingParameter, ModelNotFound, Unavailable
+from antiphon.errors import AntiphonError, Busy, MissingParameter, ModelNotFound, Unavailable
+from antiphon.observe.watches import Queue
 from antiphon.render.effort import known_variables
 from antiphon.service.naming import Naming, OutputTokens
+from antiphon.service.tiers import RANKS
 from antiphon.service.tongues import spoken
 
+_TOLD = 100  # queues, in metrics
 _LOOK = 1.0  # seconds between two looks at who could be let in
 
 
@@ -109,8 +113,11 @@ class Models:
         """Reasons why not; none is good."""
         return [_unready(engine) for engine in self._engines if not engine.healthy()]
 
-    def admit(self, served: Served, able: Capabilities, patient: bool = False, tenant: str = "") -> Ticket | None:
-        """A place in the model's queue; Busy when that is full. Background work has waited elsewhere: it is patient."""
+    def admit(
+        self, served: Served, able: Capabilities, patient: bool = False, tenant: str = "", rank: int = USUAL
+    ) -> Ticket | None:
+        """A place in the model's queue; Busy when that is full. Background work has waited elsewhere: it is patient.
+        `rank`: how much of a hurry it is in (tiers.py)."""
         if able.slots is None:
             return None
         name = served.model if able.lane is None else able.lane
@@ -120,7 +127,7 @@ class Models:
         admission = self._lanes[name].admission
         if admission.slots != able.slots:
             admission.resize(able.slots)
-        return admission.patient(tenant) if patient else admission.enter(tenant)
+        return admission.patient(tenant, rank) if patient else admission.enter(tenant, rank)
 
     async def attend(self) -> None:
         """For ever: those who wait have their turn when engines come back, though nobody new asks for them."""
@@ -129,6 +136,31 @@ class Models:
             for lane in [*self._lanes.values()]:
                 if lane.admission.waiting:
                     await lane.look()
+
+    def turned_away(self, tenant: str) -> Busy | None:
+        """Whatever it may ask for: where there is one model, and its queue is full."""
+        if len(self._lanes) != 1:
+            return None
+        (lane,) = self._lanes.values()
+        busy = lane.admission.turns_away(tenant)
+        return busy if busy is None or sum(len(engine.models()) for engine in self._engines) == 1 else None
+
+    def crowding(self) -> float:
+        """The largest share of a queue that is taken."""
+        queue = max(self._queue, 1)
+        return max([lane.admission.impatient / queue for lane in self._lanes.values()], default=0.0)
+
+    def queues(self) -> list[Queue]:
+        """As they stand, of so many models as can be told: some engines take any name."""
+        return [
+            Queue(
+                model=name,
+                running=lane.admission.running,
+                slots=lane.admission.slots,
+                waiting=dict(zip(RANKS, lane.admission.waiting_by_rank(), strict=True)),
+            )
+            for name, lane in islice(self._lanes.items(), _TOLD)
+        ]
 
     def waiting(self) -> int:
         return sum(lane.admission.waiting for lane in self._lanes.values())

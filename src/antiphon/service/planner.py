@@ -4,7 +4,7 @@ What is wrong with a request is raised here, so a client gets a plain 4xx for it
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from time import time
@@ -17,6 +17,7 @@ from antiphon.agent.loop import Bounds
 from antiphon.agent.patience import Deadlines
 from antiphon.agent.plan import Plan
 from antiphon.agent.run import Beyond
+from antiphon.agent.witness import Witness
 from antiphon.core.deltas import Said
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.entries import Entry
@@ -27,6 +28,7 @@ from antiphon.core.sealed import Seal
 from antiphon.engines.base import Capabilities
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.ids import ItemIds, new_id
+from antiphon.observe.about import note_response
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.items import InputItem, ItemReference, McpApprovalResponse
 from antiphon.protocol.kept import keep
@@ -36,19 +38,23 @@ from antiphon.protocol.tools import McpTool
 from antiphon.service.approvals import Approved
 from antiphon.service.attachments import Attachments
 from antiphon.service.compaction_step import CompactionStep, compaction_step, roomy
+from antiphon.service.compat import granted
 from antiphon.service.course import Going, Replan, ResponseCourse
 from antiphon.service.honesty import ignored, refuse_unhonoured, refuse_unserved, refuse_unstored
+from antiphon.service.meaning import Meaning
 from antiphon.service.models import Models, Served
 from antiphon.service.past import Past
 from antiphon.service.prepare import AT_ONCE, Known, OutputTokens, Prepared, prepare
 from antiphon.service.prompts import prepare_prompt
 from antiphon.service.recent import Recent
 from antiphon.service.restoring import reopened
-from antiphon.service.salting import TENANT, salt
 from antiphon.service.sealing import Keyring, new_key
 from antiphon.service.settled import Settled as Settled
+from antiphon.service.tiers import rank
 from antiphon.service.toolkit import Toolkit
 from antiphon.service.warming import spoken_to, warming, warms
+
+Watch = Callable[[str, str], Witness]
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -58,7 +64,9 @@ class Terms(Struct, frozen=True, kw_only=True):
     deadlines: Deadlines = Deadlines()
     stores: bool = True  # not --disable-store
     insists: int = 2  # how often a model is asked again
+    watch: Watch | None = None  # of a tenant's response; None: nobody wants to know
     bounds: Bounds = Bounds()
+    meaning: Meaning = Meaning()
 
 
 class Undertaking(Struct, frozen=True, kw_only=True):
@@ -135,6 +143,10 @@ class Planner:
         `patient` (always for background): its ticket takes a place in the model's queue only when it is awaited, and
         that queue is never full for it. Else Busy is raised when it is. `recent`: what its connection remembers.
         """
+        if opening is None:
+            decoded = await self._terms.meaning.of(decoded)
+        else:
+            decoded.request.service_tier = opening.service_tier
         request, sent = decoded.request, decoded.sent
         remembered = None if recent is None else recent.items(request.previous_response_id or "")
         refuse_unserved(request, sent)
@@ -143,9 +155,12 @@ class Planner:
         served, able = await self._able(decoded)
         earlier = await self._earlier(tenant, request, opening) if remembered is None else remembered
         again = opening is not None
-        if opening is None:
+        if opening is not None:
+            note_response(opening.id)
+        else:
             stores = self.stores(request)
             opening = opened(request, sent, new_id("resp"), served.name, int(time()), store=stores)
+            note_response(opening.id)
             decoded = await self._opened(tenant, decoded)
             if stores and remembered is not None:
                 decoded, earlier = _with_all(decoded, remembered), ()
@@ -153,6 +168,8 @@ class Planner:
         warm, beyond = warms(request), None
         shown = spoken_to(decoded, earlier) if warm else decoded
         prepared = await self._prepared(tenant, roomy(shown), earlier, served, able)
+        if request.enable_response_messages and not again:
+            opening.input_messages = [*prepared.messages]
         if warm:
             prepared = warming(prepared)
         else:
@@ -162,7 +179,7 @@ class Planner:
             step = await compaction_step(self, self._keyring, settled)
             replan = partial(self._replan, tenant, earlier, served, able)
             beyond = await self._beyond(going, prepared, replan, again, step)
-        plan = self._plan(tenant, request, prepared, self._models.admit(served, able, patient, tenant))
+        plan = self._plan(tenant, request, prepared, self._models.admit(served, able, patient, tenant, rank(request)))
         return Undertaking(
             plan=plan,
             opening=opening,
@@ -175,6 +192,7 @@ class Planner:
 
     async def settle(self, tenant: str, decoded: Decoded) -> Settled:
         """A request of which nothing is kept, without a place at the model: for other APIs, and for counting."""
+        decoded = await self._terms.meaning.of(decoded)
         request, sent = decoded.request, decoded.sent
         refuse_unserved(request, sent)
         refuse_unstored(request, self._terms.stores)
@@ -194,10 +212,11 @@ class Planner:
         self, tenant: str, decoded: Decoded, prompts: Sequence[TextPrompt | TokenPrompt]
     ) -> list[Settled]:
         """The same for prompts that the caller wrote whole; the request has no input."""
+        decoded = await self._terms.meaning.of(decoded)
         served, able = await self._able(decoded)
         room, found = served.room or self._terms.room, []
         for prompt in prompts:
-            prepared = _salted(tenant, await prepare_prompt(decoded, prompt, served, able, room))
+            prepared = granted(tenant, decoded.request, await prepare_prompt(decoded, prompt, served, able, room))
             named = [*decoded.ignored, *ignored(decoded.request, decoded.sent)]
             found.append(
                 Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=named)
@@ -207,8 +226,9 @@ class Planner:
     def admitted(self, settled: Settled, patient: bool = False) -> Plan:
         """With a place at the model, or Busy unless it is patient. One for each call of it: a parser and a Declared
         serve one call."""
-        ticket = self._models.admit(settled.served, settled.able, patient, settled.tenant)
-        return self._plan(settled.tenant, settled.decoded.request, settled.prepared.again(), ticket)
+        request = settled.decoded.request
+        ticket = self._models.admit(settled.served, settled.able, patient, settled.tenant, rank(request))
+        return self._plan(settled.tenant, request, settled.prepared.again(), ticket)
 
     async def _able(self, decoded: Decoded) -> tuple[Served, Capabilities]:
         served = self._models.find(decoded.request.model)
@@ -232,7 +252,7 @@ class Planner:
         bring = partial(self._attachments.bring, tenant)
         known = Known(earlier=earlier, said=said or {}, hosting=self._toolkit.hosting)
         prepared = await prepare(decoded, known, served, able, served.room or self._terms.room, bring)
-        return _salted(tenant, prepared)
+        return granted(tenant, decoded.request, prepared)
 
     async def _replan(
         self,
@@ -245,7 +265,8 @@ class Planner:
     ) -> Plan:
         """For another turn of the same response."""
         prepared = await self._prepared(tenant, decoded, earlier, served, able, said)
-        return self._plan(tenant, decoded.request, prepared, self._models.admit(served, able, True, tenant))
+        ticket = self._models.admit(served, able, True, tenant, rank(decoded.request))
+        return self._plan(tenant, decoded.request, prepared, ticket)
 
     async def _beyond(
         self, going: Going, prepared: Prepared, replan: Replan, again: bool, step: CompactionStep | None
@@ -289,6 +310,7 @@ class Planner:
             ticket=ticket,
             deadlines=self._terms.deadlines,
             warms=prepared.warms,
+            watch=None if self._terms.watch is None else partial(self._terms.watch, tenant),
         )
 
     async def _earlier(self, tenant: str, request: CreateResponse, opening: Response | None) -> Sequence[InputItem]:
@@ -322,7 +344,3 @@ def _with_all(decoded: Decoded, earlier: Sequence[InputItem]) -> Decoded:
     """Its input begins with all that came before: for one that is stored and continues one that is not."""
     request = decoded.request
     return replace(decoded, request=replace(request, input=[*earlier, *request.input]), sent=decoded.sent | {"input"})
-
-
-def _salted(tenant: str, prepared: Prepared) -> Prepared:
-    return prepared if tenant == TENANT else replace(prepared, work=replace(prepared.work, salt=salt(tenant)))

@@ -15,7 +15,7 @@ from antiphon.agent.declared import Declared
 from antiphon.agent.rules import Insistence
 from antiphon.core.deltas import Said
 from antiphon.core.history import History, droppable, make_history, shorter
-from antiphon.core.prompt import ChatPrompt, Prompt, Sampling, TextPrompt, TokenPrompt, Work
+from antiphon.core.prompt import ChatPrompt, Json, Prompt, Sampling, TextPrompt, TokenPrompt, Work
 from antiphon.engines.base import Capabilities, Engine
 from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.base import PLAIN, Parser, Reading
@@ -61,6 +61,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     unlisted: tuple[str, ...] = ()  # labels of MCP servers whose tools are not known yet
     tokens: int | None  # of the prompt, if they had to be counted
     warms: bool = False  # nothing is to be said
+    messages: tuple[Json, ...] = ()  # of the prompt, as a chat
 
     def again(self) -> "Prepared":
         """The same, for another call."""
@@ -111,6 +112,7 @@ async def prepare(
         shortened=fit.shortened,
         unlisted=rendered.offered.unlisted,
         tokens=tokens,
+        messages=rendered.prompt.messages,
     )
 
 

@@ -1,12 +1,14 @@
 """What engines do that is passed on as it comes: scores, rankings, classes, pooled vectors, and what audio says.
 
-Only the model is ours to look at: whoever serves it gets the rest, in its own name for the model.
+Only the model is ours to look at: whoever serves it gets the rest, in its own name for the model. What it cost in
+tokens stays as it was guessed.
 """
 
 from antiphon.engines.base import Deed, Relayed
 from antiphon.protocol.forms import Form
 from antiphon.protocol.ranking import JSON, Ranking, answered
 from antiphon.service.doing import Doing
+from antiphon.service.quotas import spend
 
 
 class Relays:
@@ -18,6 +20,7 @@ class Relays:
         served = doer.served
         async with self._doing.place(doer, tenant):
             answer = await served.engine.relay(served.model, deed, asked.saying(served.model))
+        spend(None)
         return answered(answer.body, served.name)
 
     async def form(self, tenant: str, deed: Deed, asked: Form, media_type: str) -> Relayed:
@@ -25,6 +28,7 @@ class Relays:
         served = doer.served
         async with self._doing.place(doer, tenant):
             answer = await served.engine.relay(served.model, deed, asked.saying(served.model), media_type)
+        spend(None)
         if answer.media_type.partition(";")[0].strip().lower() == JSON:
             return Relayed(answered(answer.body, served.name))
         return answer

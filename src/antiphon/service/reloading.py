@@ -11,6 +11,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from antiphon.config import Config
+from antiphon.config.api_keys import given_keys
 from antiphon.config.sources import settings
 from antiphon.config.table import FAKE, LLAMACPP, MODEL
 from antiphon.config.tables import TABLES
@@ -18,29 +19,43 @@ from antiphon.engines.building import reads_of, seats
 from antiphon.engines.pool import Pool
 from antiphon.errors import StartupError
 from antiphon.parsers.choose import check_reads
+from antiphon.service.keys import Keys
 from antiphon.service.models import Models
 from antiphon.service.naming import naming
+from antiphon.service.quotas import Quotas
 
 log = logging.getLogger(__name__)
 
 _FOLLOWED = {MODEL.title, LLAMACPP.title, FAKE.title}
-_OTHERS = {"queue", "config", *TABLES}
+_OTHERS = {"queue", "config", "api_key", "api_key_file", "quota", *TABLES}
 
 
 class Reloading:
     """`again` reads them; StartupError for what does not fit."""
 
-    def __init__(self, config: Config, again: Callable[[], Config], pool: Pool, models: Models) -> None:
+    def __init__(
+        self,
+        config: Config,
+        again: Callable[[], Config],
+        pool: Pool,
+        models: Models,
+        keys: Keys | None = None,
+        quotas: Quotas | None = None,
+    ) -> None:
         self._config = config
         self._again = again
         self._pool = pool
         self._models = models
+        self._keys = keys or Keys()
+        self._quotas = quotas or Quotas()
         self._one = asyncio.Lock()
 
     async def read(self) -> None:
         async with self._one:
             try:
-                await self._follow(self._again())
+                wanted = self._again()
+                self._keys.renew(given_keys(wanted))  # who is to be kept out does not wait for engines
+                await self._follow(wanted)
             except StartupError as error:
                 log.error("The settings are left as they were: %s", error)
 
@@ -51,6 +66,7 @@ class Reloading:
         check_reading(config)
         change = await self._pool.renew(seats(config))
         self._models.renew(names, config.queue)
+        self._quotas.renew(config.quota, config.tenants)
         self._config = config
         came, went = ", ".join(change.joined) or "none", ", ".join(change.left) or "none"
         log.info("The settings were read again; engines that joined: %s, that leave: %s", came, went)

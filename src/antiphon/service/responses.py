@@ -20,6 +20,7 @@ from antiphon.service.following import Following
 from antiphon.service.jobs import Jobs
 from antiphon.service.keeping import Keeper, Kept
 from antiphon.service.planner import Planner, Undertaking
+from antiphon.service.pressure import Pressure
 from antiphon.service.recent import Recent
 from antiphon.service.running import Place
 from antiphon.service.sessions import Sessions
@@ -40,7 +41,14 @@ class Accepted(Struct, frozen=True):
 
 class Responses:
     def __init__(
-        self, planner: Planner, keeper: Keeper, sessions: Sessions, following: Following, jobs: Jobs, tally: Tally
+        self,
+        planner: Planner,
+        keeper: Keeper,
+        sessions: Sessions,
+        following: Following,
+        jobs: Jobs,
+        tally: Tally,
+        pressure: Pressure | None = None,
     ) -> None:
         self._planner = planner
         self._keeper = keeper
@@ -48,6 +56,7 @@ class Responses:
         self._following = following
         self._jobs = jobs
         self._tally = tally
+        self._pressure = pressure
         self._runs: set[Run] = set()  # that their clients drive
 
     async def create(
@@ -62,7 +71,7 @@ class Responses:
                 return await self._joined(tenant, known, decoded)
         if decoded.request.background:
             return await self._queued(tenant, decoded, key)
-        place = self._sessions.enter()
+        place = self._sessions.enter(tenant)
         kept: Kept | str | None = ""
         try:
             undertaking, kept = await self._settled(tenant, decoded, key, recent)
@@ -120,6 +129,8 @@ class Responses:
         return await self._keeper.begin(tenant, decoded, opening, key, undertaking.rooted)
 
     async def _queued(self, tenant: str, decoded: Decoded, key: Key | None) -> Accepted:
+        if self._pressure is not None:
+            self._pressure.check_background()
         undertaking, kept = await self._settled(tenant, decoded, key)
         if isinstance(kept, str):
             return await self._joined(tenant, kept, decoded)

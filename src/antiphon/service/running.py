@@ -90,10 +90,11 @@ class _Heard(list[Sequence[Entry]]):
 class Place:
     """One of the places for responses that run at once. Leave it whatever happens; leaving twice is no harm."""
 
-    __slots__ = ("_places", "running")
+    __slots__ = ("_places", "running", "tenant")
 
-    def __init__(self, places: "Places") -> None:
+    def __init__(self, places: "Places", tenant: str) -> None:
         self._places = places
+        self.tenant = tenant
         self.running: Running | None = None
 
     def show(self, tenant: str, undertaking: Undertaking, emitter: Emitter) -> None:
@@ -115,33 +116,40 @@ class Place:
 
 
 class Places:
-    """All that runs here, by its id."""
+    """All that runs here, by its id. A tenant of whom nothing runs is let in even if others have taken all places."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._held: set[Place] = set()
+        self._of: dict[str, int] = {}  # tenants, how many
         self.taken: dict[str, Running] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def enter(self) -> Place:
+    def enter(self, tenant: str = "") -> Place:
         """Raises Busy when too many run."""
-        if len(self._held) >= self._most:
+        if len(self._held) >= self._most and tenant in self._of:
             raise Busy("Too many responses run at once. Try again later.", retry_after=1.0)
-        return self.extra()
+        return self.extra(tenant)
 
-    def extra(self) -> Place:
+    def extra(self, tenant: str = "") -> Place:
         """For work with a bound of its own."""
-        place = Place(self)
+        place = Place(self, tenant)
         self._held.add(place)
+        self._of[tenant] = self._of.get(tenant, 0) + 1
         return place
 
     def left(self, place: Place) -> bool:
         """Was it held until now?"""
-        held = place in self._held
+        if place not in self._held:
+            return False
         self._held.discard(place)
-        return held
+        if self._of[place.tenant] == 1:
+            del self._of[place.tenant]
+        else:
+            self._of[place.tenant] -= 1
+        return True
 
     def find(self, tenant: str, response_id: str) -> Running | None:
         running = self.taken.get(response_id)

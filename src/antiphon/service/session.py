@@ -170,6 +170,7 @@ class Session(Running):
                 self._tell(events)
             return
         self._charge.undertaking.leave()
+        self._run.leave(wish)
         if wish == "handed over" and self._kept is not None:
             await self._written()
             await self._kept.release()

@@ -11,6 +11,7 @@ from antiphon.errors import AntiphonError, EngineFailed, Unavailable
 from antiphon.service.journal import Journal, Left
 from antiphon.service.keeping import Kept
 from antiphon.service.planner import Undertaking
+from antiphon.service.quotas import Quotas
 from antiphon.service.running import Place, Places, Running
 from antiphon.service.session import Charge, Session
 from antiphon.service.tasks import Tasks
@@ -41,11 +42,19 @@ class Background(Struct, frozen=True, kw_only=True):
 class Sessions:
     """`on_end` is told of every run that ended, as of any other run."""
 
-    def __init__(self, store: Store, live: LiveLog, settings: SessionSettings, on_end: Callable[[Run], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        live: LiveLog,
+        settings: SessionSettings,
+        on_end: Callable[[Run], None],
+        quotas: Quotas | None = None,
+    ) -> None:
         self._store = store
         self._live = live
         self._settings = settings
         self._on_end = on_end
+        self._quotas = quotas or Quotas()
         self._places = Places(settings.most)
         self._tasks = Tasks()
         self._questions = Tasks()
@@ -58,9 +67,9 @@ class Sessions:
         """Does a stream outlive its client?"""
         return self._settings.keep_streams > 0
 
-    def enter(self) -> Place:
+    def enter(self, tenant: str) -> Place:
         """Before anything is written. Raises Busy when too many run."""
-        return self._places.enter()
+        return self._places.enter(tenant)
 
     def count(self) -> int:
         """All that runs here, whoever drives it."""
@@ -87,7 +96,7 @@ class Sessions:
         lease = self._settings.lease
         journal = Journal(self._live, kept, lease, known.left)
         charge = Charge(tenant=tenant, undertaking=undertaking, kept=kept, journal=journal, lease=lease)
-        session, task = self._start(self._places.extra(), charge)
+        session, task = self._start(self._places.extra(tenant), charge)
         if known.seconds is not None:
             late = EngineFailed("The response took longer than this server allows and was ended.")
             timer = asyncio.get_running_loop().call_later(max(0.0, known.seconds), session.interrupt, late)
@@ -132,8 +141,10 @@ class Sessions:
     def _start(self, place: Place, charge: Charge) -> tuple[Session, asyncio.Task[None]]:
         session = Session(charge, self._on_end)
         place.take(session)
-        task = self._tasks.start(session.live())
+        with self._quotas.carried(charge.tenant) as bill:
+            task = self._tasks.start(session.live())
         task.add_done_callback(lambda _: place.leave())
+        task.add_done_callback(lambda _: bill.leave())
         if self.closed:
             session.hand_over(Unavailable("The server is shutting down.", retry_after=2.0))
         return session, task

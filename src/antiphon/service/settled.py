@@ -6,11 +6,10 @@ from antiphon.engines.base import Capabilities
 from antiphon.protocol.codec import Decoded
 from antiphon.service.models import Served
 from antiphon.service.prepare import Prepared
-from antiphon.service.salting import TENANT
 
 
 class Settled(Struct, frozen=True, kw_only=True):
-    tenant: str = TENANT
+    tenant: str
     decoded: Decoded  # references resolved
     served: Served
     able: Capabilities

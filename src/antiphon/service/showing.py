@@ -1,18 +1,21 @@
 """What is stored, as a client sees it that asked for more by `include`, or did not.
 
-Sealed reasoning is shown on request. What was not sealed when it was made is sealed when it is read.
+Sealed reasoning is shown on request. What was not sealed when it was made is sealed when it is read. So are addresses
+of pictures, and what searches and code gave (core/included.py).
 """
 
 import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from antiphon.core import sealed
+from antiphon.core.included import hides, within
 from antiphon.core.sealed import Seal
 from antiphon.protocol.codec import encode
-from antiphon.protocol.items import InputItem, Reasoning
+from antiphon.protocol.items import InputItem
 from antiphon.protocol.request import Includable
 from antiphon.service.record import response_of
 from antiphon.service.sealing import Keyring
@@ -30,30 +33,34 @@ class Showing:
         self._keyring = keyring
 
     async def response(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
-        seal = self._seal(tenant, include)
-        if not _concerns(body, seal):
+        show = self.items(tenant, include)
+        if not self._concerns(body, include):
             return body
-        return _response(body, seal) if len(body) <= _AT_ONCE else await asyncio.to_thread(_response, body, seal)
+        return _response(body, show) if len(body) <= _AT_ONCE else await asyncio.to_thread(_response, body, show)
 
     def items(self, tenant: str, include: Collection[Includable]) -> Show:
-        return partial(sealed.shown, seal=self._seal(tenant, include))
+        return partial(_shown, seal=self._seal(tenant, include), include=include)
 
     def item(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
         """One item's JSON."""
-        seal = self._seal(tenant, include)
-        return encode(sealed.shown(_item.decode(body), seal)) if _concerns(body, seal) else body
+        show = self.items(tenant, include)
+        return encode(show(_item.decode(body))) if self._concerns(body, include) else body
+
+    def _concerns(self, body: bytes, include: Collection[Includable]) -> bool:
+        """Is it other than it is kept?"""
+        sealed = "reasoning.encrypted_content" in include or _SEALED in body
+        return (_REASONS in body and sealed) or hides(body, include)
 
     def _seal(self, tenant: str, include: Collection[Includable]) -> Seal | None:
         return self._keyring.seals(tenant) if "reasoning.encrypted_content" in include else None
 
 
-def _concerns(body: bytes, seal: Seal | None) -> bool:
-    return _REASONS in body and (seal is not None or _SEALED in body)
+def _shown(item: InputItem, seal: Seal | None, include: Collection[Includable]) -> InputItem:
+    return within(sealed.shown(item, seal), include)
 
 
-def _response(body: bytes, seal: Seal | None) -> bytes:
+def _response(body: bytes, show: Show) -> bytes:
     response = response_of(body)
-    response.output = [
-        sealed.shown_reasoning(item, seal) if isinstance(item, Reasoning) else item for item in response.output
-    ]
+    output: list[Any] = [show(item) for item in response.output]  # of the kind that it is
+    response.output = output
     return encode(response)

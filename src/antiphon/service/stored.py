@@ -1,4 +1,4 @@
-"""What was stored, for those who come back for it: a response, its input, and its deletion."""
+"""What was stored, for those who come back for it: a response, its input, its deletion, and a list of all there are."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -7,7 +7,7 @@ from antiphon.errors import InvalidValue, NotFound
 from antiphon.ids import is_id
 from antiphon.protocol.codec import encode
 from antiphon.protocol.items import InputItem
-from antiphon.protocol.lists import ItemsQuery, item_list
+from antiphon.protocol.lists import ItemsQuery, ListQuery, written_list
 from antiphon.protocol.request import Includable
 from antiphon.service.record import input_items, shown
 from antiphon.service.showing import Show, Showing
@@ -18,6 +18,8 @@ from antiphon.stores.live.base import LiveLog
 Deleted = Callable[[str, str], Awaitable[None]]  # is told the tenant and the id
 
 _SHOWN = 64  # characters of an id that was sent
+
+_PAGE_BYTES = 4 * 1024 * 1024  # of responses in one page of a list; it is shorter where they are long
 
 _AT_ONCE = 256 * 1024  # bytes of a request that are read where they are asked for; more goes to a thread
 
@@ -43,6 +45,16 @@ class Stored:
         body = await so_far(self._live, tenant, row) if waits else shown(row)
         return await self._showing.response(tenant, body, include)
 
+    async def page(self, tenant: str, asked: ListQuery) -> bytes:
+        """The tenant's own, each as `get` gives it but for what is done so far."""
+        check_keeps(self._keeps)
+        if asked.after is not None and not is_id(asked.after, "resp"):
+            raise InvalidValue(f"There is no response {asked.after[:_SHOWN]!r} in this list.", param="after")
+        descending = asked.order == "desc"
+        page = await self._store.page_responses(tenant, asked.after, asked.limit, descending, _PAGE_BYTES)
+        bodies = [(row.id, await self._showing.response(tenant, shown(row), ())) for row in page.rows]
+        return written_list(bodies, page.has_more)
+
     async def delete(self, tenant: str, response_id: str) -> None:
         self.check(response_id)
         if not await self._store.delete(tenant, response_id):
@@ -56,6 +68,11 @@ class Stored:
         if len(row.request) <= _AT_ONCE:
             return _page(row.request, asked, show)
         return await asyncio.to_thread(_page, row.request, asked, show)
+
+    async def input(self, tenant: str, response_id: str) -> list[InputItem]:
+        """All of it, in the order in which it was sent."""
+        row = await self._row(tenant, response_id)
+        return await asyncio.to_thread(input_items, row.request)
 
     def check(self, response_id: str) -> None:
         """Raises NotFound for an id that cannot be here, so that the store need not be asked."""
@@ -79,7 +96,7 @@ def _page(request: bytes, asked: ItemsQuery, show: Show) -> bytes:
     items = input_items(request)
     rest = _after(items[::-1] if asked.order == "desc" else items, asked.after)
     page = rest[: asked.limit]
-    return item_list([(str(item.id), encode(show(item))) for item in page], len(rest) > len(page))
+    return written_list([(str(item.id), encode(show(item))) for item in page], len(rest) > len(page))
 
 
 def _after(items: list[InputItem], cursor: str | None) -> list[InputItem]:

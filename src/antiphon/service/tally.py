@@ -1,4 +1,4 @@
-"""Every run and every exchange that came to an end, in numbers."""
+"""Every run and every exchange that came to an end, in numbers; and on the bill of who asked for it."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,8 @@ from antiphon.agent.exchange import Exchange
 from antiphon.agent.run import Run
 from antiphon.core.prompt import Counts
 from antiphon.observe import Metrics
+from antiphon.observe.about import note_tokens
+from antiphon.service.quotas import spend
 
 
 class Tally:
@@ -24,16 +26,21 @@ class Tally:
                 output_tokens=usage.output_tokens,
             )
         )
+        spend(None if usage is None else counts.input_tokens + counts.output_tokens)
+        note_tokens(counts.input_tokens, counts.cached_tokens, counts.output_tokens)
         first = None if run.first_at is None else run.first_at - run.started_at
         self._metrics.response_done(response.status, counts, first, end - run.started_at)
         self._insisted(run.insisted)
-        for kind, outcome in run.ran:
-            self._metrics.tool_called(kind, outcome)
+        for kind, outcome, seconds in run.ran:
+            self._metrics.tool_called(kind, outcome, seconds)
 
     def exchanged(self, exchange: Exchange) -> None:
         end = exchange.ended_at or exchange.started_at
         first = None if exchange.first_at is None else exchange.first_at - exchange.started_at
-        self._metrics.response_done(exchange.status, exchange.counts, first, end - exchange.started_at)
+        counts = exchange.counts
+        spend((counts.input_tokens + counts.output_tokens) or None)
+        note_tokens(counts.input_tokens, counts.cached_tokens, counts.output_tokens)
+        self._metrics.response_done(exchange.status, counts, first, end - exchange.started_at)
         self._insisted(exchange.insisted)
 
     def _insisted(self, outcomes: Sequence[tuple[str, str]]) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 RUNNING: tuple[Status, ...] = ("queued", "in_progress")
@@ -115,12 +116,39 @@ class Page(Struct, frozen=True):
     has_more: bool
 
 
+class ResponsePage(Struct, frozen=True):
+    rows: list[StoredResponse]
+    has_more: bool
+
+
+class ConversationPage(Struct, frozen=True):
+    rows: list[ConversationRow]
+    has_more: bool
+
+
+class ApiKey(Struct, frozen=True, kw_only=True):
+    """A key that lets clients in. The key itself is nowhere."""
+
+    id: str
+    digest: bytes
+    tenant: str
+    name: str  # whatever the operator wrote
+    scopes: frozenset[str]
+    created: float
+    expires: float | None = None
+    revoked: float | None = None
+
+
 class Bounds(Struct, frozen=True, kw_only=True):
     """Of each tenant; None is no bound. Hidden rows are no entries, but their bytes count, as do those of items."""
 
     entries: int | None = None
     bytes: int | None = None
     conversations: int | None = None
+    own: Mapping[str, int | None] = {}  # bytes, of tenants for whom something else holds
+
+    def of(self, tenant: str) -> "Bounds":
+        return replace(self, bytes=self.own[tenant]) if tenant in self.own else self
 
 
 class Approval(Struct, frozen=True):
@@ -205,7 +233,8 @@ class Store(Protocol):
     async def claim(self, claim: Claim, background: int) -> list[Claimed]:
         """Take over running responses whose lease is over: all of the foreground, at most `background` others.
 
-        Oldest first. Each gets a new fence and one attempt more. No two callers get the same one.
+        Oldest first; of the background, one of each tenant in turn, and of whom least runs. Each gets a new fence and
+        one attempt more. No two callers get the same one.
         """
 
     async def take(self, tenant: str, response_id: str, claim: Claim) -> StoredResponse | None:
@@ -275,6 +304,37 @@ class Store(Protocol):
 
     async def find_item(self, tenant: str, item_id: str) -> bytes | None:
         """In any conversation of the tenant."""
+
+    # ---- lists of what a tenant has, by id; `after` is the last id of the page before
+
+    async def page_responses(
+        self, tenant: str, after: str | None, limit: int, descending: bool, room: int
+    ) -> ResponsePage:
+        """Those that `get` would find; no more than go into `room` bytes, but at least one.
+
+        Raises InvalidValue(param="after") for a cursor that is no response of the tenant's, or not any more.
+        """
+
+    async def page_conversations(
+        self, tenant: str, after: str | None, limit: int, descending: bool
+    ) -> ConversationPage:
+        """Raises InvalidValue likewise."""
+
+    # ---- keys that let clients in; they are the operator's, and say whose a request is
+
+    async def add_api_key(self, key: ApiKey) -> None: ...
+
+    async def find_api_keys(self, ids: Collection[str]) -> list[ApiKey]:
+        """Those of them that there are, revoked and expired ones too."""
+
+    async def api_keys(self) -> list[ApiKey]:
+        """All that ever were, in the order in which they were made."""
+
+    async def has_api_keys(self) -> bool:
+        """Was there ever one? A key that is revoked does not open the doors to everybody."""
+
+    async def revoke_api_key(self, key_id: str) -> ApiKey | None:
+        """From now on; doing it again changes nothing. None: there is none."""
 
     # ---- what all who share the store have in common
 

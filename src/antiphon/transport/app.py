@@ -4,16 +4,20 @@ This is the outermost edge. Nothing comes between it and an endpoint: no middlew
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Protocol
 
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, Busy, Forbidden
 from antiphon.observe import Metrics
+from antiphon.observe.about import ABOUT
 from antiphon.transport import problems
 from antiphon.transport.guard import Guard
 from antiphon.transport.http import WEBSOCKET, ClientGone, Receive, Request, Route, Scope, Send
+from antiphon.transport.metering import Metering
 from antiphon.transport.routing import Router
+from antiphon.transport.standard_headers import StandardHeaders
+from antiphon.transport.watching import TRACEPARENT, UNWATCHED, Watching
 from antiphon.transport.websocket.upgrade import Upgrade
 
 _log = logging.getLogger(__name__)
@@ -42,10 +46,24 @@ class Lifecycle(Protocol):
 
 
 class App:
-    def __init__(self, routes: Sequence[Route], guard: Guard, metrics: Metrics, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        guard: Guard,
+        metrics: Metrics,
+        lifecycle: Lifecycle,
+        metering: Metering | None = None,
+        headers: StandardHeaders | None = None,
+        turned_away: Callable[[str], Busy | None] = lambda tenant: None,
+    ) -> None:
+        """`turned_away`: why a tenant can have nothing generated just now."""
         self.guard = guard
         self.lifecycle = lifecycle
         self._metrics = metrics
+        self._metering = metering
+        self._turned_away = turned_away
+        self._headers = headers
+        self.watching: Watching | None = None  # None: nobody wants to know of single requests
         self._router = Router(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,18 +79,34 @@ class App:
         self._metrics.request_done(_NOWHERE, status, 0.0)
 
     async def _answer(self, request: Request) -> None:
-        label = _NOWHERE
+        label, span = _NOWHERE, None
+        ABOUT.set(request.about)
+        if self.watching is not None or TRACEPARENT in request.headers:
+            span = (self.watching or UNWATCHED).begin(request)
+        if self._headers is not None:
+            self._headers.put(request)
         try:
-            self.guard.check(request)
+            if (asking := self.guard.check(request)) is not None:
+                await asking
             if request.method == "OPTIONS" and (allowed := self.guard.preflight(request)):
                 await request.begin(204, allowed)
                 await request.end()
                 return
             route = self._router.find(request)
             label = route.path if route.method != WEBSOCKET else f"{route.path} websocket"
+            if route.needs not in request.principal.scopes and route.needs is not None:
+                raise Forbidden(f"This API key may not do that: it lacks the scope {route.needs}.")
+            metering = self._metering
+            metered = metering is not None and metering.quotas.active and metering.find(route, request)
             if route.new_work:
                 self.guard.check_new_work()
-            await route.endpoint(request)
+                # Before a body is read, so that a crowd costs little. What generates is what can be streamed.
+                if route.streams is not None and (busy := self._turned_away(request.tenant)) is not None:
+                    raise busy
+            if metered and metering is not None:
+                await metering.serve(route, request)
+            else:
+                await route.endpoint(request)
         except AntiphonError as error:
             await _refuse(request, error)
         except ClientGone:
@@ -82,6 +116,9 @@ class App:
             await _refuse(request, problems.as_client_error(exc, request.id))
         finally:
             self._metrics.request_done(label, request.status, perf_counter() - request.began)
+            if self.watching is not None or TRACEPARENT in request.headers:
+                (self.watching or UNWATCHED).end(request, label, request.status, span)
+            ABOUT.set(None)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """For servers that are not ours; ours opens and closes by itself, so that start-up errors stay sentences."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 from antiphon.engines.base import Capabilities, State
 from antiphon.errors import AntiphonError
 from antiphon.parsers.choose import Manner
+from antiphon.service.compat import ENGINE_ONLY
 from antiphon.service.models import Served
 from antiphon.service.tongues import heard_as
 from antiphon.service.toolkit import Toolkit
@@ -16,6 +17,7 @@ from antiphon.transport.http import Request, Route
 
 _encode = msgspec.json.Encoder().encode
 _EVERYWHERE = frozenset({"input_file"})  # what is done for every engine: a file becomes text
+_REFUSED = "It is taken with --compat off."
 
 
 class Directory(Protocol):
@@ -87,9 +89,11 @@ class Abilities(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CapabilitiesEndpoint:
-    def __init__(self, models: Directory, toolkit: Toolkit) -> None:
+    def __init__(self, models: Directory, toolkit: Toolkit, compat: bool = True) -> None:
+        """`compat`: fields that OpenAI's API does not have are refused."""
         self._models = models
         self._toolkit = toolkit
+        self._refused = dict.fromkeys(ENGINE_ONLY, _REFUSED) if compat else {}
 
     def route(self) -> Route:
         return Route(
@@ -106,7 +110,7 @@ class CapabilitiesEndpoint:
         data, failing = [], []
         for served, able in await self._models.survey():
             if isinstance(able, Capabilities):
-                data.append(_ability(served, able))
+                data.append(_ability(served, able, self._refused))
             else:
                 failing.append(Failing(model=served.name, engine=served.engine.name, error=able.message))
         abilities = Abilities(object="list", data=data, tools=_hosted(self._toolkit), failing=failing)
@@ -119,7 +123,9 @@ def _hosted(toolkit: Toolkit) -> list[Hosted]:
     return mcp + built_in
 
 
-def _ability(served: Served, able: Capabilities) -> Ability:
+def _ability(served: Served, able: Capabilities, refused: dict[str, str]) -> Ability:
+    """`refused`: what is not taken of clients though the engine honours it, and why."""
+    refused = {name: why for name, why in refused.items() if name in able.honours}
     members = [_member(state) for state in served.engine.states() if served.model in state.models]
     return Ability(
         model=served.name,
@@ -132,8 +138,8 @@ def _ability(served: Served, able: Capabilities) -> Ability:
         slots=able.slots,
         counts_tokens=able.counts,
         does=sorted(able.does),
-        honours=sorted(able.honours | _EVERYWHERE),
-        lacks=dict(sorted(able.lacks.items())),
+        honours=sorted((able.honours | _EVERYWHERE) - refused.keys()),
+        lacks=dict(sorted({**refused, **able.lacks}.items())),
         parsers=able.parsers,
         reading=_read(heard_as(able, served.model)),
         members=members,

@@ -12,7 +12,7 @@ from antiphon.protocol.conversation import (
     UpdateConversation,
 )
 from antiphon.protocol.items import InputItem
-from antiphon.protocol.lists import IncludeQuery, ItemList, ItemsQuery
+from antiphon.protocol.lists import ConversationList, IncludeQuery, ItemList, ItemsQuery, ListQuery
 from antiphon.service.conversations import Conversations, Place
 from antiphon.transport.decoding import decoded
 from antiphon.transport.http import Request, Route
@@ -34,6 +34,17 @@ class ConversationsEndpoint:
 
     def _whole(self) -> list[Route]:
         return [
+            Route(
+                method="GET",
+                path="/v1/conversations",
+                endpoint=self.all,
+                summary="List the conversations",
+                description="Newest first, unless `order` says otherwise; `last_id` of a page is `after` of the next. "
+                "An extension.",
+                query=ListQuery,
+                gives=ConversationList,
+                errors=(400, 404, 503),
+            ),
             Route(
                 method="POST",
                 path="/v1/conversations",
@@ -123,6 +134,9 @@ class ConversationsEndpoint:
         body = await request.read_body(self._limits) if request.has_body() else b"{}"
         asked, request.ignored = await decoded(body, decode_conversation, self._limits)
         await _give(request, await self._service.create(request.tenant, asked))
+
+    async def all(self, request: Request) -> None:
+        await _give(request, await self._service.all(request.tenant, read_query(request, ListQuery)))
 
     async def get(self, request: Request) -> None:
         await _give(request, await self._service.get(self._at(request)))

@@ -10,17 +10,24 @@ from antiphon.transport import sse
 from antiphon.transport.http import Header, Request
 from antiphon.transport.listener import Listener
 from antiphon.transport.outlet import open_outlet
+from antiphon.transport.retold import Manner, Retold
 
 
 class Delivery:
-    def __init__(self, ping_interval: float) -> None:
-        self._ping_interval = ping_interval
+    """`manner`: how streams are told to older clients; None: as everybody knows them."""
 
-    async def stream(self, request: Request, source: Source, headers: Sequence[Header] = ()) -> None:
+    def __init__(self, ping_interval: float, manner: Manner | None = None) -> None:
+        self._ping_interval = ping_interval
+        self.manner = manner
+
+    async def stream(
+        self, request: Request, source: Source, headers: Sequence[Header] = (), retold: Retold | None = None
+    ) -> None:
+        frames, keepalive = (sse.frames, sse.keepalive) if retold is None else (retold.frames, retold.keepalive)
         try:
-            async with Listener(request, source, self._ping_interval) as listener:
+            async with Listener(request, source, self._ping_interval, keepalive) as listener:
                 await request.begin(200, (*sse.HEADERS, *headers))
-                listener.outlet = outlet = open_outlet(request.send)
+                listener.outlet = outlet = open_outlet(request.send, frames)
                 await source.drive(outlet.tell)
                 await outlet.end()
         finally:

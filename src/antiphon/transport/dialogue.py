@@ -10,6 +10,7 @@ from antiphon.service.chat import Opened
 from antiphon.transport.decoding import decoded
 from antiphon.transport.exchanges import ExchangeDelivery
 from antiphon.transport.http import Request, Route
+from antiphon.transport.users import note_user
 
 A = TypeVar("A", bound=AskedChat | AskedCompletion)
 Read = Callable[[bytes, Limits], A]
@@ -32,5 +33,6 @@ class Dialogue(Generic[A]):
         asked = await decoded(await request.read_body(self._limits), self._read, self._limits)
         opened = await self._open(request.tenant, asked)
         request.ignored = opened.ignored
+        note_user(request.id, asked.decoded.request)
         deliver = self._delivery.stream if asked.request.stream else self._delivery.result
         await deliver(request, opened.exchange)

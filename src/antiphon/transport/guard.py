@@ -1,15 +1,18 @@
 """Who may come in: Host and Origin on loopback, API keys everywhere, nobody new once the doors are closed.
 
 What is not public by exact path needs a key, also what does not exist. Nothing is decided on a URL that
-was put together from headers. Keys are compared as hashes, in constant time.
+was put together from headers. Whose a known key is costs a look-up of its digest; others wait for the store.
 """
 
-import hmac
-from collections.abc import Iterable
-from hashlib import sha256
+from collections.abc import Awaitable, Iterable
 
 from antiphon.config import Config
+from antiphon.config.api_keys import given_keys
 from antiphon.errors import BadRequest, Forbidden, NotAuthenticated, Unavailable
+from antiphon.service.issuing import MARK
+from antiphon.service.keys import Keys
+from antiphon.service.pressure import Pressure
+from antiphon.service.principal import INFERENCE, Principal
 from antiphon.service.salting import TENANT
 from antiphon.transport.http import Header, Request
 
@@ -17,18 +20,23 @@ PUBLIC = frozenset({b"/health", b"/ready", b"/version"})
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
+EVERYBODY = Principal(tenant=TENANT)  # where there are no keys
+NOBODY = Principal(tenant="", scopes=frozenset())  # who asks for what is public
+
 _NAME_BYTES = b"abcdefghijklmnopqrstuvwxyz0123456789.-_"
 _ADDRESS_BYTES = b"abcdef0123456789:."
-_LONGEST_KEY = 4096
 _LONGEST_HOST = 261
 _REMEMBERED = 64
 
 
 class Guard:
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, keys: Keys | None = None) -> None:
         self.closed = False
-        self._keys = tuple(sha256(key.encode()).digest() for key in config.api_key)
-        self._hosts = _allowed_hosts(config)
+        self.pressure: Pressure | None = None  # that the server is under
+        self._keys = keys or Keys(given_keys(config))
+        self._hosts = frozenset(_names((*LOOPBACK, config.host, *config.allow_host)))
+        self._any_host = "*" in config.allow_host
+        self._on_loopback = config.on_loopback
         self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in config.allow_origin)
         self._known_hosts: set[bytes] = set()  # exact values found good, so that the usual one costs a look-up
 
@@ -36,21 +44,40 @@ class Guard:
         """The server drains: what runs may end, nothing new begins."""
         self.closed = True
 
-    def check(self, request: Request) -> None:
-        """Raises for a request that may not come in; says whose it is."""
+    def expose(self, host: str) -> None:
+        """Others than this machine can reach the server there: raises StartupError if they would need no key."""
+        self._keys.demand(host)
+
+    def check(self, request: Request) -> Awaitable[None] | None:
+        """Raises for a request that may not come in; says whose it is. What is given back has to be awaited: it is a
+        key that the store has to be asked for."""
+        request.principal, request.tenant = NOBODY, ""  # as long as nobody is known
         host = request.header_once(b"host")
         if host not in self._known_hosts:
             self._check_host(host)
         if b"origin" in request.headers:
             self._check_origin(request)
-        if self._keys and request.path not in PUBLIC and not self._is_preflight(request):
-            self._check_key(request.header_once(b"authorization"), request.header_once(b"x-api-key"))
-        request.tenant = TENANT
+        if request.path in PUBLIC or self._is_preflight(request):
+            return None
+        principal = self._known(request) if self._keys.required or _bears_ours(request) else EVERYBODY
+        if principal is None:
+            return self._ask(request)
+        request.principal, request.tenant = principal, principal.tenant
+        return None
+
+    async def check_again(self, request: Request) -> None:
+        """The same client says something more, later. Whoever it was then it has to be now."""
+        before = request.principal
+        if before is EVERYBODY and not self._keys.required:
+            return
+        now = self._known(request) or await self._asked(request)
+        if now.tenant != before.tenant or INFERENCE not in now.scopes:
+            raise _refusal()
 
     def check_socket(self, request: Request) -> None:
         """A WebSocket that passed `check`. Browsers let any page open one, and read what comes back: so the page has to
         be ours or allowed, wherever the server listens."""
-        if b"origin" not in request.headers or self._hosts is not None:
+        if b"origin" not in request.headers or self._is_choosy():
             return
         origin = (request.header_once(b"origin") or b"").lower()
         scheme, _, authority = origin.partition(b"://")
@@ -58,16 +85,11 @@ class Guard:
         if not own and origin not in self._origins:
             raise Forbidden("This origin may not connect. Start the server with --allow-origin to change that.")
 
-    def key_of(self, request: Request) -> bytes:
-        """What tells the key of a request that passed `check` from others; nothing, where there are none."""
-        if not self._keys:
-            return b""
-        bearer = (request.header_once(b"authorization") or b"").partition(b" ")[2]
-        return sha256(bearer if self._is_known(bearer) else request.header_once(b"x-api-key") or b"").digest()
-
     def check_new_work(self) -> None:
         if self.closed:
             raise Unavailable("The server is shutting down and takes no new work.", retry_after=2.0)
+        if self.pressure is not None and self.pressure.full:
+            raise self.pressure.refusal()
 
     def preflight(self, request: Request) -> list[Header] | None:
         """What a browser asks before it lets a page of an allowed origin call us; None for all other requests."""
@@ -90,7 +112,7 @@ class Guard:
         name = _host_name(value) if value else None
         if name is None or value is None:
             raise BadRequest("The request needs one well-formed Host header.")
-        if self._hosts is not None and name not in self._hosts:
+        if self._is_choosy() and name not in self._hosts:
             raise Forbidden(
                 f"This server listens on loopback and does not answer to the host {name.decode()}. "
                 "Start it with --allow-host to change that."
@@ -103,35 +125,67 @@ class Guard:
         origin = (request.header_once(b"origin") or b"").lower()
         if origin in self._origins:
             request.reply_headers += [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
-        elif self._hosts is not None:
+        elif self._is_choosy():
             scheme, _, authority = origin.partition(b"://")
             if scheme not in (b"http", b"https") or _host_name(authority) not in self._hosts:
                 raise Forbidden("This origin may not call the server. Start it with --allow-origin to change that.")
 
-    def _check_key(self, authorization: bytes | None, key: bytes | None) -> None:
-        """A missing, doubled, malformed or wrong key all look the same from outside. Of two, one has to be right."""
-        scheme, _, bearer = (authorization or b"").partition(b" ")
-        known = self._is_known(bearer if scheme.lower() == b"bearer" else b"") | self._is_known(key or b"")
-        if not known:
-            raise NotAuthenticated(
-                "The API key is missing or wrong. Send it as Authorization: Bearer KEY or as x-api-key: KEY."
-            )
+    def _is_choosy(self) -> bool:
+        """About hosts. Beyond loopback a name says nothing, and a key is needed there. A name that happens to mean
+        loopback needs none, so it is the key that decides."""
+        return not self._any_host and (self._on_loopback or not self._keys.required)
 
-    def _is_known(self, key: bytes) -> bool:
-        known = False
-        if 0 < len(key) <= _LONGEST_KEY:
-            digest = sha256(key).digest()
-            for one in self._keys:  # all of them, whichever fits
-                known |= hmac.compare_digest(digest, one)
-        return known
+    def _known(self, request: Request) -> Principal | None:
+        """None: it has to be asked for. A missing, doubled, malformed or wrong key all look the same from outside. Of
+        two, one has to be right, and if both are, they have to be one tenant's."""
+        known: list[Principal] = []
+        for key in _given(request):
+            if (principal := self._keys.find(key)) is not None:
+                known.append(principal)
+            elif self._keys.may_ask(key):
+                return None
+        return self._one_of(known)
+
+    async def _ask(self, request: Request) -> None:
+        request.principal = principal = await self._asked(request)
+        request.tenant = principal.tenant
+
+    async def _asked(self, request: Request) -> Principal:
+        known: list[Principal] = []
+        for key in _given(request):
+            principal = self._keys.find(key)
+            if principal is None and self._keys.may_ask(key):
+                principal = await self._keys.ask(key)
+            if principal is not None:
+                known.append(principal)
+        return self._one_of(known)
+
+    def _one_of(self, known: list[Principal]) -> Principal:
+        if known and known[0].tenant == known[-1].tenant:
+            return known[0]
+        if known or self._keys.required:
+            raise _refusal()
+        return EVERYBODY
 
 
-def _allowed_hosts(config: Config) -> frozenset[bytes] | None:
-    """None: any. Beyond loopback a name says nothing, and a key is needed there. A name that happens to mean
-    loopback needs none, so it is the key that decides."""
-    if (config.api_key and not config.on_loopback) or "*" in config.allow_host:
-        return None
-    return frozenset(_names((*LOOPBACK, config.host, *config.allow_host)))
+def _given(request: Request) -> list[bytes]:
+    """The keys that were sent."""
+    scheme, _, bearer = (request.header_once(b"authorization") or b"").partition(b" ")
+    key = request.header_once(b"x-api-key")
+    given = [bearer] if bearer and scheme.lower() == b"bearer" else []
+    return [*given, key] if key else given
+
+
+def _bears_ours(request: Request) -> bool:
+    """What looks like a key of the store is asked for, though nobody needs one yet: it may be the first."""
+    headers = request.headers
+    return MARK in headers.get(b"authorization", b"") or MARK in headers.get(b"x-api-key", b"")
+
+
+def _refusal() -> NotAuthenticated:
+    return NotAuthenticated(
+        "The API key is missing or wrong. Send it as Authorization: Bearer KEY or as x-api-key: KEY."
+    )
 
 
 def _names(hosts: Iterable[str]) -> Iterable[bytes]:

@@ -13,7 +13,11 @@ from msgspec import Struct
 from antiphon.errors import BadRequest, BodyTooLarge, UnsupportedMediaType
 from antiphon.ids import new_id
 from antiphon.limits import Limits
+from antiphon.observe.about import About
+from antiphon.service.principal import INFERENCE, Principal
+from antiphon.service.quotas import Account
 from antiphon.transport.outbox import answer_at_once
+from antiphon.transport.ratelimits import rate_headers
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -38,12 +42,13 @@ class Request:
     """One request and the one reply to it."""
 
     __slots__ = (
-        "began", "headers", "id", "ignored", "method", "params", "path", "receive", "repeats", "reply_headers", "scope",
-        "send", "status", "tenant",
+        "about", "account", "began", "headers", "id", "ignored", "method", "params", "path", "principal", "receive",
+        "repeats", "reply_headers", "scope", "send", "status", "tenant",
     )  # fmt: skip
 
     params: dict[str, str]  # what fills the names in the path; only where it has any
-    tenant: str  # whose request it is; the guard says so
+    principal: Principal  # whose request it is; the guard says so
+    tenant: str  # the principal's
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.began = perf_counter()
@@ -59,6 +64,8 @@ class Request:
         self.id = _request_id(self.headers.get(b"x-request-id"))
         self.reply_headers: list[Header] = [(b"x-request-id", self.id.encode())]
         self.status = 0
+        self.about = About(self.id)  # what becomes known of it, for logs
+        self.account: Account | None = None  # what it is held to, if to anything
         self.ignored: Sequence[str] = ()  # names of what was sent and changes nothing; a header tells them
 
     def header_once(self, name: bytes) -> bytes | None:
@@ -99,6 +106,8 @@ class Request:
     async def reply(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
         """The whole reply at once. It is JSON unless the headers begin with another content type."""
         length = (b"content-length", b"%d" % len(body))
+        if self.account is not None:
+            self.tell_limits()
         plain = status == _OK and not headers and not self.ignored and self.method != "HEAD"
         if plain and answer_at_once(self.send, (JSON, length, *self.reply_headers, self._took()), body):
             self.status = status
@@ -112,6 +121,8 @@ class Request:
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
         """Begin a reply that `write` goes on with and `end` ends."""
         self.status = status
+        if self.account is not None:
+            self.tell_limits()
         whole = [*headers, *self.reply_headers, self._took()]
         if self.ignored:
             whole.append((b"x-antiphon-ignored", ", ".join(map(_printable, self.ignored)).encode("ascii")))
@@ -124,8 +135,20 @@ class Request:
     async def end(self) -> None:
         await self.send({"type": "http.response.body"})
 
+    def tell_limits(self) -> None:
+        """The reply begins now: how much is left is told, once."""
+        if self.account is not None:
+            self.reply_headers += rate_headers(self.account)
+            self.account = None
+
     def _took(self) -> Header:
         return (b"openai-processing-ms", b"%d" % ((perf_counter() - self.began) * 1000))
+
+    def rename(self, name: str) -> None:
+        """Its client has another name for it."""
+        before, after = self.id.encode(), name.encode()
+        self.id = self.about.request = name
+        self.reply_headers = [(header, after if value == before else value) for header, value in self.reply_headers]
 
     def client_gone(self) -> None:
         """Nobody is there any more: for the books, since no status was sent to anyone."""
@@ -178,6 +201,7 @@ class Route(Struct, frozen=True, kw_only=True):
     streams: Any = None
     media_type: str = "application/json"
     new_work: bool = False  # refused while the server drains
+    needs: str | None = INFERENCE  # scope that a key must have; None: anybody may come, without a key
     errors: Sequence[int] = ()
 
 

@@ -15,6 +15,7 @@ from antiphon.transport.decoding import decoded
 from antiphon.transport.exchanges import ExchangeDelivery, Wording
 from antiphon.transport.http import Request, Route
 from antiphon.transport.problems import REQUEST_ID
+from antiphon.transport.users import note_user
 
 PATH = "/v1/messages"
 
@@ -66,6 +67,7 @@ class MessagesEndpoint:
         asked = await decoded(body, read_message, self._limits)
         opened = await self._service.create(request.tenant, asked, request.id)
         request.ignored = opened.ignored
+        note_user(request.id, asked.decoded.request)
         try:
             if asked.stream:
                 await self._delivery.stream(request, opened.exchange)

@@ -122,6 +122,8 @@ class _Socket(Gathered[E]):
         transport = self._transport
         if not self._cycle.disconnected and not transport.is_closing():
             body = self._frames(events)
+            if not body:  # it would be taken for the end
+                return
             transport.write(b"%x\r\n%b\r\n" % (len(body), body))
             if isinstance(transport, Outbox):  # the head is out: from now on there is nothing to be held back
                 self._transport = transport.wire

@@ -17,6 +17,8 @@ from antiphon.stores.base import Key
 from antiphon.transport.decoding import decoded
 from antiphon.transport.delivery import Delivery
 from antiphon.transport.http import Request, Route
+from antiphon.transport.retold import asked_urls
+from antiphon.transport.users import note_user
 
 PATH = "/v1/responses"
 KEY = b"idempotency-key"
@@ -55,10 +57,15 @@ class ResponsesEndpoint:
         key = _key(request, body) if KEY in request.headers else None
         accepted = await self._service.create(request.tenant, asked, key)
         request.ignored = accepted.ignored
+        if asked.request.request_id:
+            request.rename(asked.request.request_id)
+        note_user(request.id, asked.request)
         if accepted.source is None:
             await request.reply(200, accepted.given or b"")
         elif asked.request.stream:
-            await self._delivery.stream(request, accepted.source)
+            manner = self._delivery.manner
+            retold = None if manner is None else manner.open(request, asked_urls(asked.request))
+            await self._delivery.stream(request, accepted.source, retold=retold)
         else:
             await self._delivery.result(request, accepted.source)
 

@@ -35,16 +35,23 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STREAMS = (0, 1, 2)
 _UNSENT = 128 * 1024  # bytes that the kernel takes for a client beyond what is on its way; by itself it takes megabytes
 _CLOCKED = (Connection, Wire)
+_LAST_LOOKS = 10  # for who has just connected, after the doors were closed
+_LOOK_SECONDS = 0.05
 _TICKS = 5  # of uvicorn's, 0.1 s each, between two looks at the clocks of all connections
 
 Announce = Callable[[str], None]
 Address = tuple[Any, ...]  # as the socket module has it: host and port, and two more for IPv6
 
 
-def serve(app: App, config: Config, announce: Announce | None = None) -> None:
-    """Serve until a signal comes. `announce` is told the address once clients can connect."""
-    sockets = listen(config)
+def serve(
+    app: App, config: Config, announce: Announce | None = None, sockets: list[socket.socket] | None = None
+) -> None:
+    """Serve until a signal comes. `announce` is told the address once clients can connect; `sockets`: as `listen` gives
+    them, if there are some."""
+    sockets = sockets or listen(config)
     try:
+        if not all(ipaddress.ip_address(one.getsockname()[0]).is_loopback for one in sockets):
+            app.guard.expose(config.host)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_live(Server(app, config, announce or _announce), app, sockets))
     finally:
@@ -66,6 +73,17 @@ async def _live(server: "Server", app: App, sockets: list[socket.socket]) -> Non
             await app.lifecycle.close()
 
 
+class Terminal:
+    """The one that we were started at, if any."""
+
+    def __init__(self) -> None:
+        self._streams = [number for number in _STREAMS if os.isatty(number)]
+
+    def gone(self) -> bool:
+        """Whether there was one, and it was closed."""
+        return bool(self._streams) and not any(os.isatty(number) for number in self._streams)
+
+
 class Server(uvicorn.Server):
     def __init__(self, app: App, config: Config, announce: Announce) -> None:
         super().__init__(ServerSettings(app, config, Connection, Wire, app.count_refusal))
@@ -73,7 +91,7 @@ class Server(uvicorn.Server):
         self._grace = config.shutdown_grace
         self._announce = announce
         self._deadline = 0.0
-        self._terminals = [number for number in _STREAMS if os.isatty(number)]
+        self._terminal = Terminal()
 
     def stop(self, number: int, task: asyncio.Task[None]) -> None:
         if not self.started:
@@ -88,7 +106,7 @@ class Server(uvicorn.Server):
 
     def hang_up(self, task: asyncio.Task[None]) -> None:
         """An operator's word, or that of a terminal that is gone."""
-        if self._terminals and not any(os.isatty(number) for number in self._terminals):
+        if self._terminal.gone():
             self.stop(signal.SIGTERM, task)
         elif self.started and not self.should_exit:
             self._app.lifecycle.reload()
@@ -117,29 +135,47 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter) and self._is_drained()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for one in (*self.servers, *(sockets or ())):
+            one.close()
+        await self._hear_newcomers()
         self._app.lifecycle.interrupt()
         await super().shutdown(sockets)
+
+    async def _hear_newcomers(self) -> None:
+        """Who had just connected and not asked anything yet is answered too; uvicorn would hang up."""
+        for _ in range(_LAST_LOOKS):
+            if self.force_exit:
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+            if not any(getattr(one, "cycle", one) is None for one in self.server_state.connections):
+                return
 
     def _is_drained(self) -> bool:
         overdue = asyncio.get_running_loop().time() >= self._deadline
         return self.force_exit or overdue or not (self.server_state.tasks or self._app.lifecycle.busy())
 
 
-def listen(config: Config) -> list[socket.socket]:
-    """Bound sockets that do not listen yet: a port in use is told before a model is loaded, and nobody is let wait."""
-    addresses = _resolve(config.host, config.port)
-    if not config.api_key and not all(ipaddress.ip_address(address[0]).is_loopback for _, address in addresses):
-        raise StartupError(
-            f"Listening on {config.host} would let others than this machine in; that needs an API key. "
-            "Give one with --api-key, or listen on 127.0.0.1."
-        )
+def reserve(config: Config) -> list[socket.socket]:
+    """Bound sockets for nobody to listen on, while several processes of ours do so on others. First without sharing:
+    else we would share the port with any other server of this user, unnoticed."""
+    alone = listen(config)
+    port = alone[0].getsockname()[1]
+    for one in alone:
+        one.close()
+    return listen(config, port)
+
+
+def listen(config: Config, shared: int | None = None) -> list[socket.socket]:
+    """Bound sockets that do not listen yet: a port in use is told before a model is loaded, and nobody is let wait.
+    `shared`: the port that other processes of ours have too; connections are spread over all that listen."""
+    addresses = _resolve(config.host, config.port if shared is None else shared)
     sockets: list[socket.socket] = []
     missing: OSError | None = None
     for family, (address, port, *scope) in addresses:
         if sockets and not port:
             port = sockets[0].getsockname()[1]
         try:
-            sockets.append(_bind(family, (address, port, *scope)))
+            sockets.append(_bind(family, (address, port, *scope), shared is not None))
         except OSError as error:
             missing = error
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
@@ -157,12 +193,14 @@ def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, Address]]
     return [(family, address) for family, _, _, _, address in found]
 
 
-def _bind(family: socket.AddressFamily, address: Address) -> socket.socket:
+def _bind(family: socket.AddressFamily, address: Address, shared: bool) -> socket.socket:
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # connections have it from who accepts them
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+        if shared:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         one.bind(address)

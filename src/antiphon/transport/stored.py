@@ -1,13 +1,14 @@
-"""/v1/responses/{id}: what was stored is read, told again as a stream, cancelled and deleted."""
+"""/v1/responses/{id}: what was stored is read, listed, told again as a stream, cancelled and deleted."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from antiphon.errors import NotFound
+from antiphon.errors import NotFound, UpgradeRequired
 from antiphon.protocol.codec import encode
 from antiphon.protocol.events import StreamEvent
-from antiphon.protocol.lists import ItemList, ItemsQuery
+from antiphon.protocol.lists import ItemList, ItemsQuery, ListQuery, ResponseList
 from antiphon.protocol.request import Includable
 from antiphon.protocol.response import Response
 from antiphon.service.following import Following
@@ -17,6 +18,7 @@ from antiphon.transport import sse
 from antiphon.transport.delivery import Delivery
 from antiphon.transport.http import Request, Route
 from antiphon.transport.query import read_query
+from antiphon.transport.retold import IMAGES, image_urls
 
 _ONE = "/v1/responses/{response_id}"
 
@@ -43,6 +45,17 @@ class StoredEndpoint:
 
     def routes(self) -> list[Route]:
         return [
+            Route(
+                method="GET",
+                path="/v1/responses",
+                endpoint=self.list,
+                summary="List the responses",
+                description="Those that are stored, newest first unless `order` says otherwise; `last_id` of a page is "
+                "`after` of the next. A page of long responses may be shorter than `limit`. An extension.",
+                query=ListQuery,
+                gives=ResponseList,
+                errors=(400, 404, 503),
+            ),
             Route(
                 method="GET",
                 path=_ONE,
@@ -85,6 +98,11 @@ class StoredEndpoint:
             ),
         ]
 
+    async def list(self, request: Request) -> None:
+        if request.headers.get(b"upgrade", b"").lower() == b"websocket":
+            raise UpgradeRequired("There is no WebSocket here; use HTTP.")
+        await request.reply(200, await self._stored.page(request.tenant, read_query(request, ListQuery)))
+
     async def get(self, request: Request) -> None:
         asked, response_id = read_query(request, RetrieveQuery), request.params["response_id"]
         if asked.stream:
@@ -111,9 +129,10 @@ class StoredEndpoint:
 
     async def _replay(self, request: Request, response_id: str, asked: RetrieveQuery) -> None:
         """Also of a response that is not stored, as long as it runs."""
-        after = -1 if asked.starting_after is None else asked.starting_after
+        after, manner = -1 if asked.starting_after is None else asked.starting_after, self._delivery.manner
         try:
-            source = await self._following.replay(request.tenant, response_id, after, asked.include_obfuscation)
+            heard = after if manner is None else -1  # what is retold is told from its beginning
+            source = await self._following.replay(request.tenant, response_id, heard, asked.include_obfuscation)
         except NotFound:
             self._stored.check(response_id)  # it may know why
             raise
@@ -122,4 +141,11 @@ class StoredEndpoint:
             await request.begin(200, sse.HEADERS)
             await request.end()
         else:
-            await self._delivery.stream(request, source)
+            retold = None if manner is None else manner.open(request, await self._urls(request, asked), after)
+            await self._delivery.stream(request, source, retold=retold)
+
+    async def _urls(self, request: Request, asked: RetrieveQuery) -> Sequence[str]:
+        """Of the pictures that the response was asked with, for who includes them."""
+        if IMAGES not in asked.include:
+            return []
+        return image_urls(await self._stored.input(request.tenant, request.params["response_id"]))

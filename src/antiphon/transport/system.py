@@ -12,6 +12,7 @@ from antiphon.engines.base import Model, State
 from antiphon.errors import Unavailable
 from antiphon.observe import Metrics
 from antiphon.observe.series import CONTENT_TYPE
+from antiphon.service.principal import ADMIN
 from antiphon.transport.guard import Guard
 from antiphon.transport.http import Request, Route
 
@@ -51,6 +52,7 @@ class Share(Struct, frozen=True):
 class Ready(Struct, frozen=True, omit_defaults=True):
     status: Literal["ready"]
     engines: Share | None = None  # of a server with several; which of them, /v1/capabilities and /metrics tell
+    sheds: str | None = None  # why no background work is taken just now
 
 
 class Version(Struct, frozen=True):
@@ -96,17 +98,33 @@ class System:
                 gives=ModelObject,
                 errors=(404,),
             ),
-            Route(method="GET", path="/health", endpoint=self.health, summary="Is the server alive?", gives=Health),
+            Route(
+                method="GET",
+                path="/health",
+                endpoint=self.health,
+                summary="Is the server alive?",
+                gives=Health,
+                needs=None,
+            ),
             Route(
                 method="GET",
                 path="/ready",
                 endpoint=self.ready,
                 summary="Does the server take work?",
-                description="503 with the reasons while an engine or the store is not healthy, and at shutdown.",
+                description="503 with the reasons while an engine or the store is not healthy, while no new work is "
+                "taken, and at shutdown.",
                 gives=Ready,
                 errors=(503,),
+                needs=None,
             ),
-            Route(method="GET", path="/version", endpoint=self.version, summary="What runs here?", gives=Version),
+            Route(
+                method="GET",
+                path="/version",
+                endpoint=self.version,
+                summary="What runs here?",
+                gives=Version,
+                needs=None,
+            ),
             Route(
                 method="GET",
                 path="/metrics",
@@ -114,6 +132,7 @@ class System:
                 summary="Numbers for Prometheus",
                 media_type="text/plain",
                 gives=str,
+                needs=ADMIN,
             ),
         ]
 
@@ -126,14 +145,19 @@ class System:
         await request.reply(200, self._shares())
 
     def _shares(self) -> bytes:
-        states = self._models.states()
+        states, pressure = self._models.states(), self._guard.pressure
         up = sum(state.healthy and not state.draining for state in states)
-        return READY if len(states) <= 1 else _encode(Ready("ready", Share(up, len(states))))
+        sheds = None if pressure is None else pressure.reason or None
+        if len(states) <= 1 and sheds is None:
+            return READY
+        return _encode(Ready("ready", None if len(states) <= 1 else Share(up, len(states)), sheds))
 
     def _reasons(self) -> list[str]:
         reasons = self._models.ready()
         if self._store is not None and not self._store.healthy():
             reasons = [*reasons, f"The {self._store.name} store does not answer."]
+        if self._guard.pressure is not None and self._guard.pressure.full:
+            reasons = [*reasons, self._guard.pressure.reason]
         return reasons
 
     async def version(self, request: Request) -> None:

@@ -12,7 +12,7 @@ from tests.services import Postgres
 from tests.stores.rows import TTL, Clock
 
 NEEDS = {"postgresql": [pytest.mark.needs("postgresql")]}
-TABLES = "responses, owners, live, keys, conversations, items, totals, shared, approvals, outputs"
+TABLES = "responses, owners, live, keys, conversations, items, totals, shared, approvals, outputs, api_keys"
 
 
 @pytest.fixture(params=[pytest.param(name, marks=NEEDS.get(name, [])) for name in STORES])

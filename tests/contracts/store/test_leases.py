@@ -89,6 +89,24 @@ async def test_the_oldest_are_taken_over_first_and_all_of_the_foreground(store: 
     assert await store.claim(owner(clock), 100) == []
 
 
+async def test_nobody_waits_behind_all_that_another_tenant_has_in_the_background(store: Store, clock: Clock) -> None:
+    async def queued(tenant: str, count: int) -> list[str]:
+        names = []
+        for _ in range(count):
+            new = response(clock, background=True)
+            await store.begin(tenant, new, owner(clock, "first", seconds=0))
+            names.append(new.id)
+            clock.now += 1
+        return names
+
+    loud, quiet = await queued("loud", 10), await queued("quiet", 2)
+    assert ids(await store.claim(owner(clock, "second", 1000), 2)) == [loud[0], quiet[0]]
+    late = await queued("late", 1)
+    assert ids(await store.claim(owner(clock, "second", 1000), 1)) == late
+    assert ids(await store.claim(owner(clock, "second", 1000), 4)) == [*loud[1:4], quiet[1]]
+    assert ids(await store.claim(owner(clock, "second", 1000), 100)) == loud[4:]
+
+
 async def test_two_that_claim_at_once_share_out(store: Store, another: Store, clock: Clock) -> None:
     news = [await running(store, clock, background=number % 2 == 0) for number in range(40)]
     clock.now += 100

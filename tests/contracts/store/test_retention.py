@@ -63,6 +63,15 @@ async def test_expired_ancestors_stay_for_their_descendants(store: Store, clock:
     assert await store.tenants() == {}
 
 
+async def test_a_tenant_may_have_a_bound_of_its_own(store: Store, clock: Clock) -> None:
+    mine, others = await aged(store, clock, 10), await aged(store, clock, 10, "other")
+    size = (await store.tenants())[TENANT][1] // 10
+    await swept(store, Bounds(bytes=8 * size, own={TENANT: 3 * size}))
+    assert (await left(store, mine), await left(store, others, "other")) == (mine[7:], others[2:])
+    await aged(store, clock, 10)
+    assert await swept(store, Bounds(bytes=size, own={TENANT: None, "other": None})) == 0
+
+
 @pytest.mark.shows("B.4")
 async def test_beyond_so_many_entries_the_oldest_go(store: Store, clock: Clock) -> None:
     names = await aged(store, clock, 10)

@@ -52,7 +52,8 @@ RAW_BEYOND = BEYOND - {"chat_template_kwargs"}
 BEAMS = frozenset({"best_of", "length_penalty"})
 DRAFTS = frozenset({"num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"})
 VLLM_ONLY = frozenset({
-    "include_stop_str_in_output", "cache_salt", "priority", "use_beam_search", "length_penalty", "structured_outputs",
+    "include_stop_str_in_output", "cache_salt", "priority", "request_id", "use_beam_search", "length_penalty",
+    "structured_outputs",
     "logit_bias", "min_tokens", "stop_token_ids", "prompt_logprobs", "return_token_ids", "kv_transfer_params",
 })  # fmt: skip
 SAMPLING_PARAMS = frozenset({
@@ -63,7 +64,7 @@ SAMPLING_PARAMS = frozenset({
 
 VLLM = Dialect(
     name="vllm",
-    takes=EVERYONE | BEYOND | VLLM_ONLY,
+    takes=EVERYONE | BEYOND | VLLM_ONLY | {"mm_processor_kwargs"},
     raw=Raw(
         path="/v1/completions",
         takes=RAW_EVERYONE | RAW_BEYOND | VLLM_ONLY | {"n", "logprobs", "response_format"},
@@ -78,13 +79,13 @@ SGLANG = Dialect(
     name="sglang",
     takes=EVERYONE
     | BEYOND
-    | {"no_stop_trim", "cache_salt", "priority", "regex", "ebnf", "logit_bias", "min_tokens", "stop_token_ids"},
+    | {"no_stop_trim", "cache_salt", "priority", "rid", "regex", "ebnf", "logit_bias", "min_tokens", "stop_token_ids"},
     raw=Raw(
         path="/generate",
         shape="generate",
         takes=frozenset({
             "text", "input_ids", "sampling_params", "stream", "return_logprob", "top_logprobs_num",
-            "return_text_in_logprobs", "return_prompt_token_ids", "cache_salt", "priority",
+            "return_text_in_logprobs", "return_prompt_token_ids", "cache_salt", "priority", "rid",
         }),
         within=SAMPLING_PARAMS,
     ),

@@ -141,6 +141,8 @@ ASKED: dict[str, tuple[Json, dict[str, Json | None]]] = {
 WORK: dict[str, tuple[Json, dict[str, Json | None]]] = {
     "n": ({"n": 2}, but({"n": 2}, ollama=REFUSED)),
     "priority": ({"priority": 3}, only("vllm", "sglang", wire={"priority": 3})),
+    "request_id": ({"request_id": "r"}, only("vllm", wire={"request_id": "r"}) | {"sglang": {"rid": "r"}}),
+    "mm_processor_kwargs": ({"mm_processor_kwargs": {"a": 1}}, only("vllm", wire={"mm_processor_kwargs": {"a": 1}})),
     "grammar.regex": (
         {"constraint": Grammar("regex", "[ab]")},
         only("vllm", wire={"structured_outputs": {"regex": "[ab]"}})

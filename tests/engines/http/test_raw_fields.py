@@ -119,6 +119,8 @@ ASKED: dict[str, tuple[Json, Row]] = {
     "cache_salt": ({"salt": "s"}, row(rest={}, vllm={"cache_salt": "s"}, sglang={"cache_salt": "s"})),
     "prompt_cache_key": ({"cache_key": "k"}, row(rest={}, openai={"prompt_cache_key": "k"})),
     "priority": ({"priority": 3}, row(vllm={"priority": 3}, sglang={"priority": 3})),
+    "request_id": ({"request_id": "r"}, row(vllm={"request_id": "r"}, sglang={"rid": "r"})),
+    "mm_processor_kwargs": ({"mm_processor_kwargs": {"a": 1}}, row()),
     "reasoning.effort": ({"effort": "high"}, row(rest={})),
 }  # fmt: skip
 # What a raw prompt cannot ask for: it is said by the template, or it is refused before there is a raw prompt.

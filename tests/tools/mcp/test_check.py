@@ -167,3 +167,11 @@ def test_without_the_extra_a_request_says_what_is_missing(monkeypatch: pytest.Mo
 def test_rules_of_a_client_are_kept() -> None:
     rules = ApprovalRules(never=ToolNames(tool_names=["echo"]))
     assert _mcp().approval(McpTool(server_label="s", require_approval=rules)) is rules
+
+
+def test_at_home_is_nobody_once_there_are_keys() -> None:
+    keyed = False
+    mcp = _mcp(at_home=True, keyed=lambda: keyed)
+    mcp.check(McpTool(server_label="s", server_url="http://127.0.0.1:1/mcp"), "tools[0]")
+    keyed = True
+    assert _refused(mcp, server_url="http://127.0.0.1:1/mcp")[0] == "tools[3].server_url"

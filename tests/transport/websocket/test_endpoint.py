@@ -55,10 +55,11 @@ async def test_a_server_without_it_says_426_and_goes_on_with_http() -> None:
         assert (await server.create())["status"] == "completed"
 
 
-async def test_a_plain_get_is_told_what_is_allowed_there() -> None:
+async def test_a_plain_get_is_a_list_and_what_is_not_allowed_there_is_told_so() -> None:
     async with api() as server:
-        answer = await call(server.app, "GET", "/v1/responses")
-        assert (answer.status, answer.header(b"allow")) == (405, b"POST")
+        assert (await call(server.app, "GET", "/v1/responses")).json()["object"] == "list"
+        answer = await call(server.app, "PUT", "/v1/responses")
+        assert (answer.status, answer.header(b"allow")) == (405, b"GET, HEAD, POST")
         assert (await server.create())["status"] == "completed"
 
 

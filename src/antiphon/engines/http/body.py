@@ -157,6 +157,10 @@ def _wishes(work: Work) -> Iterator[tuple[str, Any]]:
         yield "cache_salt", work.salt
     if work.priority is not None:
         yield "priority", work.priority
+    if work.request_id is not None:
+        yield "request_id", work.request_id
+    if work.mm_processor_kwargs is not None:
+        yield "mm_processor_kwargs", work.mm_processor_kwargs
     if work.kv_transfer_params is not None:
         yield "kv_transfer_params", work.kv_transfer_params
 

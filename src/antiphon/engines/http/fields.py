@@ -235,6 +235,8 @@ TABLE: Final[dict[str, Column]] = {
         openai=Sent("prompt_cache_key", note="a digest of it and the tenant, where there are tenants"),
     ),
     "priority": _nowhere("It knows no priorities.", vllm=Sent("priority"), sglang=Sent("priority")),
+    "request_id": _nowhere("It takes no names of requests.", vllm=Sent("request_id"), sglang=Sent("rid")),
+    "mm_processor_kwargs": _nowhere("It takes no settings of what reads images.", vllm=Sent("mm_processor_kwargs")),
     "tools": _everywhere("tools"),
     "tool_choice": _everywhere("tool_choice", ollama=Kept(_CHOICE)),
     "parallel_tool_calls": _everywhere(

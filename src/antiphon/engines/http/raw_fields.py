@@ -24,6 +24,7 @@ _RAW: Final[Column] = {
     "tool_choice": Kept("Antiphon sees to it"),
     "parallel_tool_calls": Kept("calls after the first are dropped by Antiphon"),
     "input_image": Lacking("Images are seen at chat level only."),
+    "mm_processor_kwargs": Lacking("Images are seen at chat level only."),
 }
 _NO_FORMATS = Lacking("It formats the answers of chats only.")
 _ONCE = Lacking("It is asked for one answer at a time.")

@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -131,6 +132,14 @@ def fetch(known: Known, cache: Path, progress: Progress | None = None, *, verify
 def fetched(cache: Path) -> list[str]:
     """Ids of the known models that are on this machine."""
     return [known.id for known in KNOWN.values() if _stamped(cache / "models" / known.file, known)]
+
+
+def condition(known: Known, cache: Path) -> Literal["missing", "damaged", "sound"]:
+    """Of the file of a known model, as it lies there; nothing is fetched. All of it is read."""
+    path = cache / "models" / known.file
+    if not path.is_file():
+        return "missing"
+    return "sound" if _intact(path, known, _silent) else "damaged"
 
 
 def _silent(task: str, done: int, whole: int) -> None:

@@ -67,8 +67,8 @@ class RedisLive:
     name = "redis"
 
     def __init__(self, url: str, ttl: float) -> None:
-        self._redis = _client(url)
-        self._where = _where(url)
+        self._redis = client(url)
+        self._where = where(url)
         self._ttl = str(round(ttl * 1000))
         self._me = new_id("conn")
         self._append = self._redis.register_script(_APPEND)
@@ -151,7 +151,7 @@ class RedisLive:
             self._hear(response_id)
 
 
-def _client(url: str) -> Redis:
+def client(url: str) -> Redis:
     try:
         pool = BlockingConnectionPool.from_url(
             url,
@@ -168,7 +168,7 @@ def _client(url: str) -> Redis:
     return Redis.from_pool(pool)
 
 
-def _where(url: str) -> str:
+def where(url: str) -> str:
     """Without who, and with which password."""
     parts = urlsplit(url)
     return f"{parts.netloc}{parts.path}".rpartition("@")[2]

@@ -3,6 +3,7 @@
 from antiphon.errors import StartupError
 from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
+from antiphon.stores.live.till import Till
 from antiphon.stores.loading import load
 
 # By the store whose rows they are.
@@ -17,6 +18,12 @@ BY_ADDRESS: dict[str, str] = {
     "rediss": "antiphon.stores.live.redis:RedisLive",
 }
 
+# Likewise: where all who share such a log count together what clients may ask for.
+TILLS: dict[str, str] = {
+    "redis": "antiphon.stores.live.redis_till:RedisTill",
+    "rediss": "antiphon.stores.live.redis_till:RedisTill",
+}
+
 
 def live_log(address: str | None, store: Store, ttl: float) -> LiveLog:
     """The one that --live names, or the store's own. `ttl`: seconds that one beside it keeps what nobody drops."""
@@ -26,6 +33,14 @@ def live_log(address: str | None, store: Store, ttl: float) -> LiveLog:
     else:
         log = load(BY_ADDRESS[_scheme(address)])(address, ttl)
     return log
+
+
+def till(address: str | None) -> Till | None:
+    """None: nobody else is there to count with."""
+    if address is None:
+        return None
+    found: Till = load(TILLS[_scheme(address)])(address)
+    return found
 
 
 def _scheme(address: str) -> str:

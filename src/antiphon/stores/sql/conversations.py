@@ -46,7 +46,7 @@ def create(tenant: str, row: ConversationRow, items: Sequence[ItemRow]) -> Opera
 
 def get(tenant: str, conversation_id: str) -> Operation[ConversationRow | None]:
     rows = yield sql(f"SELECT id, created, metadata FROM conversations WHERE {_FOUND}", tenant, sought(conversation_id))
-    return _row(rows[0]) if rows else None
+    return conversation_row(rows[0]) if rows else None
 
 
 def touch(tenant: str, conversation_id: str, now: float) -> Operation[bool]:
@@ -68,7 +68,7 @@ def merge_metadata(
     )
     if not rows:
         return None
-    row = _row(rows[0])
+    row = conversation_row(rows[0])
     merged = {name: value for name, value in {**row.metadata, **changes}.items() if value is not None}
     if len(merged) > most:
         raise InvalidValue(f"Metadata has at most {most} pairs; there would be {len(merged)}.", param="metadata")
@@ -200,7 +200,7 @@ def _page(
     return rows if (yield from get(tenant, conversation_id)) is not None else None
 
 
-def _row(row: tuple[Any, ...]) -> ConversationRow:
+def conversation_row(row: tuple[Any, ...]) -> ConversationRow:
     return ConversationRow(row[0], row[1], _metadata.decode(row[2]))
 
 

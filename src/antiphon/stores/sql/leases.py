@@ -1,6 +1,9 @@
 """Who works on what: an owner's sign of life covers everything it runs, and whoever takes over grows the fence."""
 
+from collections import Counter
 from collections.abc import Collection
+from heapq import heapify, heappop, heappush
+from random import random
 
 from antiphon.stores.base import Claim, Claimed, Lost, StoredResponse
 from antiphon.stores.sql.operation import Operation, alone, sought, sql
@@ -18,13 +21,22 @@ _OWNER = "SELECT owner FROM responses WHERE tenant = $1 AND id = $2 AND fence = 
 _RELEASE = """
 UPDATE responses SET status = 'queued', owner = NULL, lease = 0, attempts = attempts - 1 WHERE tenant = $1 AND id = $2
 """
-_ORPHANS = """
-SELECT tenant, id FROM responses
-WHERE ended IS NULL AND background = $2 AND lease <= $1
-    AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.owner = responses.owner AND owners.until > $1)
-ORDER BY created, id LIMIT $3 {skip}
+_ORPHAN = """
+lease <= $1 AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.owner = responses.owner AND owners.until > $1)
 """
-_ALL = 1_000_000
+_ORPHANS = f"""
+SELECT tenant, id FROM responses WHERE ended IS NULL AND background = 0 AND {_ORPHAN} ORDER BY created, id {{skip}}
+"""
+_WAITING = f"""
+SELECT tenant, id FROM responses WHERE ended IS NULL AND background = 1 AND tenant = $2 AND {_ORPHAN}
+ORDER BY created, id LIMIT $3 {{skip}}
+"""
+_CROWDS = f"""
+SELECT tenant, COUNT(*), SUM(waits) FROM (
+    SELECT tenant, CASE WHEN {_ORPHAN} THEN 1 ELSE 0 END AS waits FROM responses WHERE ended IS NULL AND background = 1
+) AS unfinished
+GROUP BY tenant HAVING SUM(waits) > 0
+"""
 
 
 def renew(claim: Claim, ids: Collection[str], now: float) -> Operation[set[str]]:
@@ -37,9 +49,11 @@ def renew(claim: Claim, ids: Collection[str], now: float) -> Operation[set[str]]
 
 
 def claim_orphans(claim: Claim, background: int, now: float) -> Operation[list[Claimed]]:
-    orphans = yield sql(_ORPHANS, now, 0, _ALL)
+    orphans = yield sql(_ORPHANS, now)
     if background > 0:
-        orphans += yield sql(_ORPHANS, now, 1, background)
+        crowds = yield sql(_CROWDS, now)
+        for tenant, turns in _turns([(name, int(waits), all - int(waits)) for name, all, waits in crowds], background):
+            orphans += yield sql(_WAITING, now, tenant, turns)
     claimed = []
     for tenant, response_id in orphans:
         row = yield from take(tenant, response_id, claim)
@@ -47,6 +61,20 @@ def claim_orphans(claim: Claim, background: int, now: float) -> Operation[list[C
             claimed.append(Claimed(tenant, row))
     yield sql("DELETE FROM owners WHERE until <= $1", now)
     return sorted(claimed, key=lambda one: (one.row.created, one.row.id))
+
+
+def _turns(crowds: list[tuple[str, int, int]], places: int) -> list[tuple[str, int]]:
+    """How many of each tenant are next, given how many of it wait and run: each goes to one of whom least runs. Among
+    several it is a matter of chance: nobody knows whose turn it was last."""
+    turns: Counter[str] = Counter()
+    queue = [(runs, random(), tenant, waits) for tenant, waits, runs in crowds]
+    heapify(queue)
+    while queue and places > turns.total():
+        runs, chance, tenant, waits = heappop(queue)
+        turns[tenant] += 1
+        if waits > 1:
+            heappush(queue, (runs + 1, chance, tenant, waits - 1))
+    return sorted(turns.items())
 
 
 def take(tenant: str, response_id: str, claim: Claim) -> Operation[StoredResponse | None]:

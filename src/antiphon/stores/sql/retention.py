@@ -28,7 +28,7 @@ def sweep(bounds: Bounds, most: int, now: float) -> Operation[int]:
     count += yield from _purge(most - count, now)
     if count < most and bounds != Bounds():
         for tenant, entries, hidden, size, conversations in (yield from totals.of_all()):
-            excess = Excess(tenant, bounds, (entries - hidden, size, conversations))
+            excess = Excess(tenant, bounds.of(tenant), (entries - hidden, size, conversations))
             count += yield from excess.evict(most - count, now)
     return count
 

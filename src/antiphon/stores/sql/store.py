@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from antiphon.stores.base import (
+    ApiKey,
     Approval,
     Bounds,
     Claim,
     Claimed,
+    ConversationPage,
     ConversationRow,
     End,
     ItemRow,
@@ -17,16 +19,19 @@ from antiphon.stores.base import (
     Link,
     NewResponse,
     Page,
+    ResponsePage,
     Schema,
     StoredResponse,
     Submission,
     Verdict,
 )
 from antiphon.stores.sql import (
+    api_keys,
     approvals,
     conversations,
     keys,
     leases,
+    lists,
     live,
     outputs,
     removal,
@@ -176,6 +181,33 @@ class SqlStore(ABC):
     async def find_item(self, tenant: str, item_id: str) -> bytes | None:
         now = self._clock()
         return await self._do(lambda: conversations.find_item(tenant, item_id, now), write=False)
+
+    async def page_responses(
+        self, tenant: str, after: str | None, limit: int, descending: bool, room: int
+    ) -> ResponsePage:
+        now = self._clock()
+        return await self._do(lambda: lists.responses(tenant, after, limit, descending, room, now), write=False)
+
+    async def page_conversations(
+        self, tenant: str, after: str | None, limit: int, descending: bool
+    ) -> ConversationPage:
+        return await self._do(lambda: lists.conversations(tenant, after, limit, descending), write=False)
+
+    async def add_api_key(self, key: ApiKey) -> None:
+        await self._do(lambda: api_keys.add(key), write=True)
+
+    async def find_api_keys(self, ids: Collection[str]) -> list[ApiKey]:
+        return await self._do(lambda: api_keys.find(ids), write=False)
+
+    async def api_keys(self) -> list[ApiKey]:
+        return await self._do(api_keys.every, write=False)
+
+    async def has_api_keys(self) -> bool:
+        return await self._do(api_keys.any_there, write=False)
+
+    async def revoke_api_key(self, key_id: str) -> ApiKey | None:
+        now = self._clock()
+        return await self._do(lambda: api_keys.revoke(key_id, now), write=True)
 
     async def shared(self, name: str, new: bytes) -> bytes:
         return await self._do(lambda: shared.settle(name, new), write=True)

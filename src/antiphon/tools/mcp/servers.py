@@ -125,7 +125,7 @@ def check(declared: McpTool, param: str, settings: McpSettings, egress: Egress) 
             )
     _check_headers(declared.credentials, param)
     if declared.server_url is not UNSET:
-        egress.check(declared.server_url, f"{param}.server_url", at_home=settings.at_home)
+        egress.check(declared.server_url, f"{param}.server_url", at_home=settings.loopback)
         return
     spec = settings.servers.get(declared.server_label)
     if spec is None:

@@ -31,6 +31,7 @@ from pydantic import BaseModel
 from antiphon.egress import Egress
 from antiphon.egress.exchanges import CURRENT, Exchange
 from antiphon.errors import McpFailed
+from antiphon.observe.spans import handed_on
 from antiphon.tools.mcp.incoming import Incoming
 from antiphon.tools.mcp.servers import Server
 from antiphon.tools.mcp.settings import McpSettings
@@ -83,7 +84,9 @@ class Session:
         self._apart = False  # answers come in a stream of their own
         self.changes = 0  # how often the server said that its tools are others now
         self.broken = False
-        self._owner = asyncio.create_task(self._own(), name=f"mcp {server.label[:32]}")
+        # In no context: it outlives the request that wanted it first, and is nobody's.
+        nowhere = contextvars.Context()
+        self._owner = asyncio.create_task(self._own(), name=f"mcp {server.label[:32]}", context=nowhere)
         self._owner.add_done_callback(self._ended)
 
     @property
@@ -141,7 +144,11 @@ class Session:
             alive()
 
         client = self._open_client()
-        request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
+        # By _meta: that is where MCP has the context of a trace, whatever carries its messages.
+        params = CallToolRequestParams(name=name, arguments=arguments)
+        if told := handed_on():
+            params = CallToolRequestParams.model_validate({**params.model_dump(), "_meta": dict(told)})
+        request = CallToolRequest(params=params)
         exchange = Exchange(self._settings.answer_bytes, _PIECES)
         # Not client.call_tool, which checks the result by a schema of the server's making, with patterns of its choice.
         answer = await self._ask(

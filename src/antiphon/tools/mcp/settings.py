@@ -1,6 +1,6 @@
 """What the operator decides about MCP. Every wait and every size has a bound here."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -12,10 +12,15 @@ from antiphon.limits import Limits
 _MIB = 1024 * 1024
 
 
+def _never() -> bool:
+    return False
+
+
 class McpSettings(Struct, frozen=True, kw_only=True):
     servers: Mapping[str, McpServerSpec] = {}  # by their labels
     require_approval: Literal["never", "always"] = "never"
-    at_home: bool = False  # a server_url may name loopback
+    at_home: bool = False  # a server_url may name loopback,
+    keyed: Callable[[], bool] = _never  # until there are keys
 
     list_seconds: float = 30.0  # to connect and to list
     call_seconds: float = 60.0  # without a sign of life; progress is one
@@ -33,12 +38,18 @@ class McpSettings(Struct, frozen=True, kw_only=True):
     calls_at_once: int = 16  # in one session
     limits: Limits = Limits()
 
+    @property
+    def loopback(self) -> bool:
+        """May a server_url name it? One person's machine can become one for many while it runs."""
+        return self.at_home and not self.keyed()
 
-def settings_of(config: Config) -> McpSettings:
+
+def settings_of(config: Config, keyed: Callable[[], bool] = _never) -> McpSettings:
     return McpSettings(
         servers=config.mcp_servers,
         require_approval=config.mcp_require_approval,
         at_home=config.at_home,
+        keyed=keyed,
         list_seconds=config.tool_list_timeout,
         call_seconds=config.tool_timeout,
         longest_seconds=10 * config.tool_timeout,

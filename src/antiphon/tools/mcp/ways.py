@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from antiphon.egress import Egress
 from antiphon.egress.mcp import Wire, http_client
+from antiphon.observe.spans import handed_on
 from antiphon.tools.mcp.incoming import Messages
 from antiphon.tools.mcp.servers import Server
 from antiphon.tools.mcp.settings import McpSettings
@@ -39,8 +40,9 @@ def ways(server: Server, settings: McpSettings, egress: Egress) -> list[Way]:
         egress=egress.towards(server.url, server.param) if server.named else egress,
         url=server.url,
         param=f"{server.param}.server_url",
-        at_home=settings.at_home or server.named,
+        at_home=settings.loopback or server.named,
         patience=settings.call_seconds,
+        told=handed_on,
     )
     return [
         Way(partial(_streamable, wire, dict(server.headers), settings.answer_bytes)),

@@ -10,6 +10,7 @@ from msgspec import Struct
 from antiphon.errors import Unavailable
 from antiphon.transport.guard import Guard
 from antiphon.transport.http import WEBSOCKET, Request, Route
+from antiphon.transport.watching import Watching
 from antiphon.transport.websocket.responding import Responding
 from antiphon.transport.websocket.socket import Socket, SocketSettings
 from antiphon.transport.websocket.upgrade import Upgrade
@@ -33,10 +34,19 @@ class WebSocketEndpoint:
         self._settings = settings
         self._bounds = bounds
         self._open: set[Socket] = set()
-        self._by_key: Counter[bytes] = Counter()
+        self._by_key: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def watch(self, watching: Watching) -> Watching:
+        self._responding.watching = watching
+        return watching
+
+    def load(self) -> tuple[int, int]:
+        """How many responses run on all of them, and how many wait."""
+        loads = [socket.load for socket in self._open]
+        return sum(running for running, _ in loads), sum(waiting for _, waiting in loads)
 
     def route(self) -> Route:
         return Route(
@@ -46,7 +56,7 @@ class WebSocketEndpoint:
     async def serve(self, request: Request) -> None:
         assert isinstance(request, Upgrade)  # as the router knows it
         self._guard.check_socket(request)
-        with self._counted(self._guard.key_of(request)):
+        with self._counted(request.principal.key):
             socket = Socket(request, self._responding, self._settings)
             self._open.add(socket)
             _log.debug("A WebSocket opened.", extra={"request_id": request.id, "connection_id": socket.id})
@@ -63,7 +73,7 @@ class WebSocketEndpoint:
             socket.rest()
 
     @contextmanager
-    def _counted(self, key: bytes) -> Iterator[None]:
+    def _counted(self, key: str) -> Iterator[None]:
         bounds = self._bounds
         if len(self._open) >= bounds.all:
             raise Unavailable("Too many WebSockets are open (--max-websocket-connections).", retry_after=_LATER)

@@ -5,6 +5,7 @@ from typing import Protocol
 from antiphon.protocol.events import Event, Keepalive
 from antiphon.transport.http import Send
 from antiphon.transport.outlet import Gathered, Outlet
+from antiphon.transport.retold import Retold
 from antiphon.transport.websocket.frames import frames, texts
 from antiphon.transport.websocket.wire import Wire
 
@@ -14,37 +15,46 @@ class SocketOutlet(Outlet[Event], Protocol):
         """Break the silence after the last event, if the client reads at all. It takes no number of its own."""
 
 
-def open_socket_outlet(send: Send, lane: str | None) -> SocketOutlet:
+def open_socket_outlet(send: Send, lane: str | None, retold: Retold | None = None) -> SocketOutlet:
+    """`retold`: what events are made into for older clients."""
     wire = getattr(send, "__self__", None)
-    return _Direct(wire, lane) if isinstance(wire, Wire) else _Asgi(send, lane)
+    return _Direct(wire, lane, retold) if isinstance(wire, Wire) else _Asgi(send, lane, retold)
 
 
 class _Direct(Gathered[Event]):
-    def __init__(self, wire: Wire, lane: str | None) -> None:
+    def __init__(self, wire: Wire, lane: str | None, retold: Retold | None) -> None:
         super().__init__(wire)
         self._wire = wire
         self._lane = lane
+        self._retold = retold
 
     def write(self, events: list[Event]) -> None:
-        self._wire.write(frames([*events], self._lane))
+        told = events if self._retold is None else self._retold.retell(events)
+        self._wire.write(frames([*told], self._lane))
 
     def nudge(self) -> None:
-        if self.last is not None and not self._wire.write_paused:
+        if self.last is None or self._wire.write_paused:
+            return
+        if self._retold is None:
             self.write([Keepalive(sequence_number=self.last.sequence_number)])
+        else:
+            self._wire.write(frames([self._retold.sign_of_life(self.last)], self._lane))
 
     async def end(self) -> None:
         self.flush()
 
 
 class _Asgi:
-    def __init__(self, send: Send, lane: str | None) -> None:
+    def __init__(self, send: Send, lane: str | None, retold: Retold | None) -> None:
         self.last: Event | None = None
         self._send = send
         self._lane = lane
+        self._retold = retold
 
     async def tell(self, events: list[Event]) -> None:
         self.last = events[-1]
-        for text in texts([*events], self._lane):
+        told = events if self._retold is None else self._retold.retell(events)
+        for text in texts([*told], self._lane):
             await self._send({"type": "websocket.send", "text": text.decode()})
 
     def nudge(self) -> None:

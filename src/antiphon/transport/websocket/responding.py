@@ -13,15 +13,21 @@ from msgspec import Struct
 
 from antiphon.errors import AntiphonError, ProcessingFailed
 from antiphon.observe import Metrics
+from antiphon.observe.about import ABOUT, About
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.events import Completed, Created, Error, Event, Failed, Incomplete
 from antiphon.protocol.steering import Submission
 from antiphon.protocol.websocket import socket_error
+from antiphon.service.quotas import Quotas
 from antiphon.service.recent import Recent
 from antiphon.service.responses import Accepted, Responses
 from antiphon.transport.guard import Guard
 from antiphon.transport.http import Request
+from antiphon.transport.metering import Metering
 from antiphon.transport.problems import NEUTRAL
+from antiphon.transport.retold import Manner, asked_urls
+from antiphon.transport.users import note_user
+from antiphon.transport.watching import Watching
 from antiphon.transport.websocket.outlet import open_socket_outlet
 from antiphon.transport.websocket.silence import Silence
 from antiphon.transport.websocket.steering import Steering, Target
@@ -52,11 +58,26 @@ class Memory(Struct, frozen=True, eq=False):
 
 
 class Responding:
-    def __init__(self, service: Responses, guard: Guard, metrics: Metrics, ping_interval: float) -> None:
+    def __init__(
+        self,
+        service: Responses,
+        guard: Guard,
+        metrics: Metrics,
+        ping_interval: float,
+        metering: Metering | None = None,
+        manner: Manner | None = None,
+    ) -> None:
+        self.watching: Watching | None = None  # None: nobody wants to know of single messages
+        self._metering = metering or Metering(Quotas())
+        self._manner = manner
         self._service = service
         self._guard = guard
         self._metrics = metrics
         self._ping_interval = ping_interval
+
+    async def check(self, request: Request) -> None:
+        """Before each message: the key that it came in with may have been revoked since."""
+        await self._guard.check_again(request)
 
     async def respond(self, request: Request, wanted: Wanted, memory: Memory, say: Say) -> None:
         """And whatever follows it by itself."""
@@ -65,10 +86,15 @@ class Responding:
             following = await self._one(request, following, memory, say)
 
     async def _one(self, request: Request, wanted: Wanted, memory: Memory, say: Say) -> Wanted | None:
-        began, status = perf_counter(), 200
+        began, status, span = perf_counter(), 200, None
+        about = About(request.id, connection=memory.id, trace=request.about.trace)
+        ABOUT.set(about)
+        if self.watching is not None:
+            span = self.watching.message(request, _LABEL, about)
         try:
             self._guard.check_new_work()
-            target = await self._streamed(request, wanted, memory)
+            async with self._metering.charged(request, wanted.size):
+                target = await self._streamed(request, wanted, memory)
             return await _after(wanted, target, memory, say)
         except AntiphonError as error:
             status = error.status
@@ -79,13 +105,18 @@ class Responding:
             await _refuse(wanted, memory, say, ProcessingFailed(NEUTRAL.format(request.id)))
         finally:
             self._metrics.request_done(_LABEL, status, perf_counter() - began)
+            if self.watching is not None:
+                self.watching.end(request, _LABEL, status, span, began)
         return None
 
     async def _streamed(self, request: Request, wanted: Wanted, memory: Memory) -> Target:
         accepted = await self._service.create(request.tenant, wanted.decoded, recent=memory.recent)
         source = accepted.source
         assert source is not None  # nothing here is for the background
-        outlet = open_socket_outlet(request.send, wanted.lane)
+        note_user(request.id, wanted.decoded.request)
+        manner = self._manner
+        retold = None if manner is None else manner.open(request, asked_urls(wanted.decoded.request))
+        outlet = open_socket_outlet(request.send, wanted.lane, retold)
         target = Target(wanted.decoded, wanted.lane, accepted.steer)
         settle = partial(_settle, wanted, accepted, memory, target)
 

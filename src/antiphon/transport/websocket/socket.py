@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from antiphon.core.lanes import Lane, LaneBounds, Lanes
-from antiphon.errors import AntiphonError, ConnectionExpired, InvalidJson, InvalidStreamId
+from antiphon.errors import AntiphonError, ConnectionExpired, InvalidJson, InvalidStreamId, NotAuthenticated
 from antiphon.ids import new_id
 from antiphon.limits import Limits
 from antiphon.protocol.websocket import (
@@ -37,6 +37,7 @@ from antiphon.transport.websocket.steering import Steering
 T = TypeVar("T")
 
 GOING_AWAY = 1001
+POLICY_VIOLATION = 1008
 SERVICE_RESTART = 1012
 
 _AT_ONCE = 256 * 1024  # bytes of a message that are read where they arrive; more goes to a thread
@@ -64,6 +65,10 @@ class Socket:
         self._resting = False
         self._closing = False
 
+    @property
+    def load(self) -> tuple[int, int]:
+        return self._lanes.load
+
     async def serve(self) -> None:
         """Until it is closed, by whomever."""
         clocks = Clocks(self._settings.lifetime, self._settings.warning, self._warn, self._expire)
@@ -84,6 +89,7 @@ class Socket:
     async def _take(self, given: AsgiMessage) -> None:
         lane: Lane = None
         try:
+            await self._responding.check(self._request)
             body = _text(given)
             message = await _read(len(body), partial(read_message, body, self._settings.limits))
             lane = message.stream_id
@@ -91,6 +97,9 @@ class Socket:
                 await self._create(message)
             else:
                 await self._steer(message)
+        except NotAuthenticated as error:
+            await self._say(socket_error(error), lane)
+            await self._close(POLICY_VIOLATION, "The API key is not good any more.")
         except AntiphonError as error:
             await self._say(socket_error(error), lane)
 

@@ -10,6 +10,7 @@ What the server runs for a response is not broken off: it ends by itself, and it
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import takewhile
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -120,7 +121,7 @@ class Steering:
                 return self.failed(steers, "too_many_pending_steers", told, target.number), None
             self._waiting[response.id] = target.lane, steers
             return [steer_pending(steer, required, target.number) for steer in steers], None
-        return (), _successor(target.decoded, response.id, steers)
+        return (), _successor(target.decoded, response, steers)
 
     def taken_along(self, lane: str | None, decoded: Decoded) -> tuple[Decoded, Sequence[Submission]]:
         """What waits for a create that continues this response: it goes with it, behind the outputs."""
@@ -147,11 +148,14 @@ class Steering:
         raise Unsteerable("response_not_found", "No such response runs on this connection.")
 
 
-def _successor(decoded: Decoded, previous: str, steers: Sequence[Submission]) -> Decoded:
-    """The same request, continued by what was said."""
+def _successor(decoded: Decoded, ended: Response, steers: Sequence[Submission]) -> Decoded:
+    """The same request, continued by what was said. What its prompt or earlier messages said is there already."""
     items = [item for steer in steers for item in steer.items]
-    request = replace(decoded.request, previous_response_id=previous, input=items)
-    return replace(decoded, request=request, sent=decoded.sent | {"previous_response_id", "input"})
+    said: dict[str, Any] = {"previous_response_id": ended.id, "input": items}
+    if decoded.request.prompt is not None:
+        said |= {"instructions": ended.instructions, "model": ended.model}
+    request = replace(decoded.request, **said, prompt=None, previous_input_messages=None)
+    return replace(decoded, request=request, sent=decoded.sent - {"prompt", "previous_input_messages"} | said.keys())
 
 
 def _joined(decoded: Decoded, steers: Sequence[Submission]) -> Decoded:

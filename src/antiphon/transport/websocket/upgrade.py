@@ -20,6 +20,7 @@ class Upgrade(Request):
     async def accept(self) -> None:
         await self._ask()
         self.status = _SWITCHING
+        self.tell_limits()
         await self.send({"type": "websocket.accept", "headers": self.reply_headers})
 
     async def reply(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
@@ -31,6 +32,7 @@ class Upgrade(Request):
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
         await self._ask()
         self.status = status
+        self.tell_limits()
         if _ANSWERS in self.scope.get("extensions", {}):
             whole = [*headers, *self.reply_headers, self._took()]
             await self.send({"type": f"{_ANSWERS}.start", "status": status, "headers": whole})

@@ -1,0 +1,84 @@
+"""Series that are read when somebody asks, of parts that count for themselves. Nothing here costs a request."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+
+from antiphon.observe.series import Reading, Registry
+
+
+class Queue(Struct, frozen=True, kw_only=True):
+    """Of one model, or of several that share their engines' slots."""
+
+    model: str
+    running: int
+    slots: int
+    waiting: Mapping[str, int]  # by the tier that they are in the order of
+
+
+def watch_queues(registry: Registry, read: Callable[[], Iterable[Queue]]) -> None:
+    def waiting() -> Iterable[Reading]:
+        return [((queue.model, tier), float(count)) for queue in read() for tier, count in queue.waiting.items()]
+
+    registry.gauge("antiphon_queue_waiting", "Works that wait for a model.", ("model", "tier"), read=waiting)
+    registry.gauge(
+        "antiphon_queue_running", "Works that a model has.", ("model",),
+        read=lambda: [((queue.model,), float(queue.running)) for queue in read()],
+    )  # fmt: skip
+    registry.gauge(
+        "antiphon_queue_slots", "Works that a model may have at once.", ("model",),
+        read=lambda: [((queue.model,), float(queue.slots)) for queue in read()],
+    )  # fmt: skip
+
+
+def watch_lanes(registry: Registry, read: Callable[[], tuple[int, int]]) -> None:
+    """`read`: how many messages of WebSockets run, and how many wait."""
+    registry.gauge(
+        "antiphon_websocket_creates", "Responses that were asked for over WebSockets.", ("state",),
+        read=lambda: [((state,), float(count)) for state, count in zip(("running", "waiting"), read(), strict=True)],
+    )  # fmt: skip
+
+
+def watch_leases(
+    registry: Registry, held: Callable[[], int], lost: Callable[[], int], taken: Callable[[], int]
+) -> None:
+    watch(registry, "antiphon_leases_held", "Running responses in the store that are this process's.", held)
+    count(registry, "antiphon_leases_lost_total", "Responses that were lost to another process, or deleted.", lost)
+    count(registry, "antiphon_leases_taken_over_total", "Responses of servers that died, taken over here.", taken)
+
+
+def watch_store(registry: Registry, well: Callable[[], bool], size: Callable[[], tuple[int, int]]) -> None:
+    """`size`: bytes and responses, as they were lately."""
+    watch(registry, "antiphon_store_up", "Whether the store answers.", well)
+    watch(registry, "antiphon_store_bytes", "Bytes in the store, of all tenants; once a minute.", lambda: size()[0])
+    watch(
+        registry, "antiphon_store_responses", "Responses in the store, of all tenants; once a minute.",
+        lambda: size()[1],
+    )  # fmt: skip
+
+
+def watch_egress(registry: Registry, outcomes: Mapping[str, int]) -> None:
+    registry.gauge(
+        "antiphon_egress_connections_total", "Connections to what clients or operators named, by what came of them.",
+        ("outcome",), read=lambda: [((name,), float(number)) for name, number in sorted(outcomes.items())],
+        kind="counter",
+    )  # fmt: skip
+
+
+def watch_access_log(registry: Registry, dropped: Callable[[], int]) -> None:
+    count(registry, "antiphon_access_log_dropped_total", "Lines of the access log that were not written.", dropped)
+
+
+def watch_tracing(registry: Registry, counts: Mapping[str, int]) -> None:
+    registry.gauge(
+        "antiphon_trace_spans_total", "Spans for the collector, by what came of them.", ("outcome",),
+        read=lambda: [((name,), float(number)) for name, number in sorted(counts.items())], kind="counter",
+    )  # fmt: skip
+
+
+def watch(registry: Registry, name: str, help: str, value: Callable[[], float]) -> None:
+    registry.gauge(name, help, read=lambda: [((), float(value()))])
+
+
+def count(registry: Registry, name: str, help: str, value: Callable[[], float]) -> None:
+    registry.gauge(name, help, read=lambda: [((), float(value()))], kind="counter")

@@ -1,0 +1,105 @@
+"""Shared buckets in Redis or Valkey, by Redis' own clock; and how many run at whom.
+
+antiphon:{tenant}:bucket:NAME     level and time, in one string; goes by itself once it would be full
+antiphon:{tenant}:running:NAME    a hash: who, and how many until when
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from antiphon.errors import Unavailable
+from antiphon.ids import new_id
+from antiphon.stores.live.redis import FAULTS, client
+from antiphon.stores.live.till import Ask, Got
+
+DEADLINE = 2.0  # seconds: whoever waits is a client that was not let in yet
+FRESH = 3_000  # milliseconds that a count is believed
+
+# KEYS: buckets. ARGV: for each of them size, back, want, most. What is not there is full.
+_EXCHANGE = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000
+local given = {}
+for i, key in ipairs(KEYS) do
+  local at = (i - 1) * 4
+  local size, back = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  local want, most = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+  local level = size
+  local kept = redis.call('GET', key)
+  if kept then
+    local before, since = string.match(kept, '^(%S+) (%S+)$')
+    level = tonumber(before) + math.max(0, now - tonumber(since)) * size / 60000
+  end
+  level = math.min(size, math.min(size, level) + back)
+  local taken = 0
+  if want > 0 and level >= want then taken = math.min(level, math.max(want, most)) end
+  level = level - taken
+  if level < size then
+    local full = math.ceil((size - level) / size * 60000) + 1000
+    redis.call('SET', key, string.format('%.3f %.0f', level, now), 'PX', full)
+  else
+    redis.call('DEL', key)
+  end
+  given[i * 2 - 1], given[i * 2] = tostring(taken), tostring(level)
+end
+return given
+"""
+
+# KEYS: hashes. ARGV: who, milliseconds, a count for each.
+_RUNNING = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000
+local elsewhere = {}
+for i, key in ipairs(KEYS) do
+  local count = tonumber(ARGV[i + 2])
+  if count > 0 then
+    redis.call('HSET', key, ARGV[1], count .. ' ' .. string.format('%.0f', now + ARGV[2]))
+    redis.call('PEXPIRE', key, ARGV[2])
+  else
+    redis.call('HDEL', key, ARGV[1])
+  end
+  local others, all = 0, redis.call('HGETALL', key)
+  for j = 1, #all, 2 do
+    local running, till = string.match(all[j + 1], '^(%S+) (%S+)$')
+    if all[j] ~= ARGV[1] and tonumber(till) > now then others = others + tonumber(running) end
+  end
+  elsewhere[i] = others
+end
+return elsewhere
+"""
+
+
+class RedisTill:
+    def __init__(self, url: str) -> None:
+        self._redis = client(url)
+        self._me = new_id("conn")
+        self._exchange = self._redis.register_script(_EXCHANGE)
+        self._running = self._redis.register_script(_RUNNING)
+
+    async def exchange(self, tenant: str, asks: Sequence[Ask]) -> list[Got]:
+        keys = [f"antiphon:{{{tenant}}}:bucket:{ask.name}" for ask in asks]
+        values: list[bytes | str | int | float] = []
+        for ask in asks:
+            values += [ask.size, ask.back, ask.want, ask.most]
+        async with _answering():
+            given = [float(each) for each in await self._exchange(keys=keys, args=values)]
+        return [Got(taken, left) for taken, left in zip(given[::2], given[1::2], strict=True)]
+
+    async def running(self, tenant: str, counts: Mapping[str, int]) -> dict[str, int]:
+        keys = [f"antiphon:{{{tenant}}}:running:{name}" for name in counts]
+        async with _answering():
+            given = await self._running(keys=keys, args=[self._me, FRESH, *counts.values()])
+        return dict(zip(counts, map(int, given), strict=True))
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+
+@contextlib.asynccontextmanager
+async def _answering() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(DEADLINE):
+            yield
+    except FAULTS as error:
+        raise Unavailable("Redis does not answer.", retry_after=1.0) from error

@@ -1,0 +1,213 @@
+"""Several worker processes on one port, and a parent that starts, watches and stops them. It serves nobody itself.
+
+    the first worker ── it is up ──▶ the others ── one died ──▶ a pause ──▶ another one in its place
+          └── it cannot start ──▶ the end
+    SIGINT, SIGTERM, SIGHUP ──▶ to all of them; after the first two, nobody is started any more
+
+Each has sockets of its own (SO_REUSEPORT), over which the system spreads the connections. The parent keeps them open:
+who connects while a worker is being replaced waits for the next one. A worker whose parent is gone stops as if it had
+been told to.
+"""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing import connection
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.config import Config
+from antiphon.errors import StartupError
+from antiphon.stores.registry import named
+from antiphon.transport.server import Terminal, listen, reserve
+from antiphon.transport.worker_seat import SIGNALS, News, Seat
+
+_log = logging.getLogger(__name__)
+_EMBEDDED = "llamacpp"
+
+NOT_STARTED = 2
+LAST_WORDS = 10.0  # seconds beyond the grace, in which what ends has its last writes; then it is killed
+
+Announce = Callable[[str, list[str]], None]
+
+
+class Place(Struct, frozen=True):
+    """Where a worker is: its number, from 1 on, the sockets it listens on, and whom it tells that it is up."""
+
+    number: int
+    sockets: list[socket.socket]
+    announce: Announce
+
+
+Work = Callable[[Place], None]
+
+
+def check(config: Config) -> None:
+    """Whether these settings allow for several workers. Raises StartupError."""
+    if named(config.store_place)[0] == "memory":
+        raise StartupError("Several workers need a store that they share, a file or postgresql://…: see --store.")
+    if any(spec.kind == _EMBEDDED for spec in config.specs):
+        raise StartupError(
+            "Each of several workers would load the model into its own memory: leave --workers at 1, or have one "
+            "llama-server for all of them, with --engine llamacpp-server://HOST:PORT."
+        )
+
+
+class Workers:
+    def __init__(self, config: Config, work: Work, announce: Announce) -> None:
+        self._grace = config.shutdown_grace + LAST_WORDS
+        self._reserved = reserve(config)  # the port is ours, whoever comes and goes
+        self._announce: Announce | None = announce
+        self._terminal = Terminal()
+        self._alone, self._hold = os.pipe()  # nobody else has the latter: who reads the former hears of our death
+        self._wake, self._woken = socket.socketpair()
+        port: int = self._reserved[0].getsockname()[1]
+        live = partial(self._live, work)
+        self._seats = [Seat(number, live, partial(listen, config, port)) for number in range(1, config.workers + 1)]
+        self._deadline: float | None = None  # set when we were told to stop
+        self._read_again = False  # the settings have changed since we read them
+
+    def run(self) -> None:
+        """Until a signal comes and all have ended. StartupError if the first cannot start."""
+        with self._hearing_signals():
+            try:
+                self._seats[0].start()
+                while self._deadline is None or any(seat.taken for seat in self._seats):
+                    self._attend()
+            finally:
+                for seat in self._seats:
+                    seat.end()
+                for one in (*self._reserved, self._wake, self._woken):
+                    one.close()
+                os.close(self._hold)
+                os.close(self._alone)
+
+    def _attend(self) -> None:
+        """Wait for the next thing to happen, and see to it."""
+        ears = [ear for seat in self._seats for ear in seat.ears]
+        connection.wait([self._wake, *ears], self._pause())
+        for number in self._signalled():
+            self._pass_on(number)
+        for seat in self._seats:
+            self._look(seat)
+        self._see_to_time()
+
+    def _look(self, seat: Seat) -> None:
+        code = seat.ended()
+        while (news := seat.news()) is not None:
+            self._hear(seat, news)
+        if code is None:
+            return
+        if self._deadline is not None:
+            seat.close()  # who connects goes to those that are left
+        elif self._announce is not None:
+            raise StartupError(seat.sentence or f"A worker died with code {code} while it started.")
+        else:
+            why = seat.sentence or f"code {code}"
+            _log.warning("worker %d ended (%s) and is replaced in %.1f s", seat.number, why, seat.rest())
+
+    def _hear(self, seat: Seat, news: News) -> None:
+        if news.sentence:
+            seat.sentence = news.sentence
+            return
+        seat.up = True
+        _log.info("worker %d is up, process %d", seat.number, seat.pid)
+        if self._read_again:
+            seat.signal(signal.SIGHUP)
+        if self._announce is not None:
+            self._announce(news.address, news.models)
+            self._announce = None
+            for other in self._seats[1:]:
+                other.due = 0.0
+
+    def _see_to_time(self) -> None:
+        now = time.monotonic()
+        if self._deadline is None:
+            for seat in self._seats:
+                if not seat.taken and seat.due is not None and now >= seat.due:
+                    seat.start()
+        elif now >= self._deadline:
+            self._deadline = now + self._grace
+            for seat in self._seats:
+                seat.kill()
+
+    def _pause(self) -> float | None:
+        """Seconds until something is due; None: nothing is."""
+        if self._deadline is not None:
+            due = [self._deadline]
+        else:
+            due = [seat.due for seat in self._seats if not seat.taken and seat.due is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _pass_on(self, number: int) -> None:
+        if number == signal.SIGHUP and self._terminal.gone():
+            number = signal.SIGTERM
+        if number == signal.SIGHUP:
+            self._read_again = True  # also by those who come later, since they begin with what we have read
+        elif self._deadline is None:
+            self._deadline = time.monotonic() + self._grace
+        for seat in self._seats:
+            if seat.up or number != signal.SIGHUP:
+                seat.signal(number)
+
+    def _signalled(self) -> Iterator[int]:
+        with suppress(BlockingIOError):
+            yield from self._wake.recv(64)
+
+    @contextmanager
+    def _hearing_signals(self) -> Iterator[None]:
+        self._wake.setblocking(False)
+        self._woken.setblocking(False)
+        before = {one: signal.signal(one, _only_wake) for one in SIGNALS}
+        fd = signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(fd)
+            for one, was in before.items():
+                signal.signal(one, was)
+
+    def _live(self, work: Work, number: int, mouth: connection.Connection) -> None:
+        """The life of a worker, in its own process."""
+        signal.set_wakeup_fd(-1)
+        for one in SIGNALS:
+            signal.signal(one, signal.SIG_DFL)
+        os.setpgid(0, 0)  # or a Ctrl-C would reach it twice: from the terminal, and from its parent
+        self._leave_behind(number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        threading.Thread(target=_stop_when_alone, args=(self._alone,), daemon=True, name="parent").start()
+
+        def tell(address: str, models: list[str]) -> None:
+            mouth.send_bytes(msgspec.json.encode(News(address=address, models=models)))
+
+        try:
+            work(Place(number, self._seats[number - 1].sockets, tell))
+        except StartupError as error:
+            mouth.send_bytes(msgspec.json.encode(News(sentence=str(error))))
+            sys.exit(NOT_STARTED)
+
+    def _leave_behind(self, number: int) -> None:
+        """What a worker inherits that is not its own."""
+        os.close(self._hold)
+        for one in (*self._reserved, self._wake, self._woken):
+            one.close()
+        for seat in self._seats:
+            if seat.number != number:
+                seat.close()
+
+
+def _only_wake(number: int, frame: object) -> None:
+    """The number itself comes by the socket that wakes us."""
+
+
+def _stop_when_alone(alone: int) -> None:
+    os.read(alone, 1)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,87 @@
+"""Settings for clients and scripts that were written for other servers: other names, and other words for values."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from antiphon.cli.options import SettingsCommand
+from antiphon.config import Config
+from antiphon.config.compat import SPELLINGS
+from antiphon.config.sources import load, settings
+from antiphon.errors import StartupError
+
+GIVEN: dict[str, tuple[str, Any]] = {
+    "keep_streams": ("600", 600.0),
+    "max_active_sessions": ("20", 20),
+    "store_ttl": ("60", 60.0),
+    "store_max_entries": ("5", 5),
+    "store_max_bytes": ("500", 500),
+    "ping_interval": ("0", 0.0),
+    "default_service_tier": ("flex", "flex"),
+    "allowed_service_tiers": ("auto,default", ("auto", "default")),
+    "compat": ("false", "off"),
+}
+
+
+def parsed(*flags: str) -> Config:
+    """What `serve` would be given."""
+    found: list[Config] = []
+    command = SettingsCommand("serve", callback=lambda config: found.append(config), rows=settings().values())
+    result = CliRunner().invoke(command, [*flags], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return found[0]
+
+
+@pytest.mark.shows("H1.8")
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_flag_works_under_the_name_that_another_server_gives_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, value = GIVEN[name]
+    other = SPELLINGS[name]
+    assert getattr(parsed("--" + other.replace("_", "-"), text), name) == value
+    assert getattr(parsed("--" + name.replace("_", "-"), text), name) == value
+    monkeypatch.setenv("ANTIPHON_" + other.upper(), text)
+    assert getattr(load({}), name) == value
+
+
+@pytest.mark.shows("H1.8")
+def test_switches_too() -> None:
+    assert parsed("--disable-responses-store").disable_store
+    assert GIVEN.keys() | {"disable_store", "reasoning_events"} == SPELLINGS.keys()
+
+
+@pytest.mark.shows("H1.3", "H1.6", "H1.7")
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), ("on", "off", "openai")),
+        (("--compat=off", "--legacy-events", "--reasoning-events=legacy"), ("off", "on", "legacy")),
+        (("--compat", "off", "--legacy-events=strings"), ("off", "strings", "openai")),
+        (("--responses-compatibility-mode=false", "--legacy-events=false"), ("off", "off", "openai")),
+        (("--responses-compatibility-mode=True", "--legacy-reasoning-events"), ("on", "off", "openai")),
+    ],
+)
+def test_a_flag_may_stand_alone_and_true_and_false_are_words_for_on_and_off(
+    flags: tuple[str, ...], expected: tuple[str, str, str]
+) -> None:
+    config = parsed(*flags)
+    assert (config.compat, config.legacy_events, config.reasoning_events) == expected
+
+
+def test_a_file_says_it_with_booleans(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text('responses_compatibility_mode = false\nlegacy_events = true\nallowed_service_tiers = ["flex"]')
+    config = load({"config": str(file)})
+    assert (config.compat, config.legacy_events, config.allowed_service_tiers) == ("off", "on", ("flex",))
+    file.write_text("legacy_events = 3")
+    with pytest.raises(StartupError, match="legacy_events"):
+        load({"config": str(file)})
+
+
+def test_tiers_that_nobody_knows_are_refused() -> None:
+    with pytest.raises(StartupError, match="--default-service-tier"):
+        load({"default_service_tier": "gold"})
+    with pytest.raises(StartupError, match="--allowed-service-tiers"):
+        load({"allowed_service_tiers": ("flex,gold",)})
+    assert load({"default_service_tier": "auto"}).default_service_tier == "default"

@@ -1,0 +1,173 @@
+"""Limits that several servers share through a real Redis: never more than there is, and each for itself without it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec import Struct
+
+from antiphon.config.quotas import Quota
+from antiphon.errors import Busy
+from antiphon.service.principal import Principal
+from antiphon.service.quotas import Account, Bill, Quotas
+from antiphon.service.quotas_shared import Leased, Sharing
+from antiphon.stores.live.redis_till import RedisTill
+from tests.services import Redis
+
+pytestmark = pytest.mark.anyio
+
+ACME = Principal(tenant="acme", key="one")
+SECONDS = 10.0
+
+
+class Replica(Struct, frozen=True):
+    quotas: Quotas
+    sharing: Sharing
+
+    @property
+    def account(self) -> Account:
+        return self.quotas.account(ACME)
+
+    async def admit(self, size: int = 4) -> Bill | None:
+        """None: refused."""
+        await self.sharing.fetch(self.account, size)
+        try:
+            return self.account.admit(size)
+        except Busy:
+            return None
+
+    @property
+    def left(self) -> list[int | None]:
+        return [None if one is None else one.remaining for one in self.account.standing()]
+
+
+@asynccontextmanager
+async def replicas(url: str, quota: Quota, count: int = 2) -> AsyncIterator[list[Replica]]:
+    made, tasks = [], []
+    for _ in range(count):
+        sharing = Sharing(RedisTill(url))
+        quotas = Quotas(sharing.lease)
+        quotas.renew(quota, {})
+        made.append(Replica(quotas, sharing))
+        tasks.append(asyncio.create_task(sharing.attend(quotas)))
+    try:
+        yield made
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not true():  # noqa: ASYNC110 - what happens in a round says nothing about itself
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.shows("H.3")
+async def test_together_they_let_in_as_many_as_one_would(redis_url: str, count: int) -> None:
+    async with replicas(redis_url, Quota(requests_per_minute=60), count) as servers:
+        asked = [server.admit() for _ in range(100) for server in servers]
+        bills = [bill for bill in await asyncio.gather(*asked) if bill is not None]
+    assert 57 <= len(bills) <= 61  # a slice of three at each may be left over; one more came meanwhile
+
+
+async def test_what_one_server_spent_is_missing_at_the_other(redis_url: str) -> None:
+    async with replicas(redis_url, Quota(tokens_per_minute=600)) as (first, second):
+        bill = await first.admit()
+        assert bill is not None
+        bill.spend(500)
+        await second.admit()
+        await until(lambda: (second.left[1] or 0) < 150)
+        assert await second.admit(4 * 140) is None
+
+
+async def test_a_debt_keeps_everybody_out(redis_url: str) -> None:
+    async with replicas(redis_url, Quota(tokens_per_minute=600)) as (first, second):
+        bill = await first.admit()
+        assert bill is not None
+        bill.spend(5000)
+
+        async with asyncio.timeout(SECONDS):
+            while await second.admit() is not None:  # noqa: ASYNC110 - the other one tells Redis by itself
+                await asyncio.sleep(0.01)
+        assert second.left == [None, 0]
+
+
+async def test_a_slice_that_nobody_uses_goes_back(redis_url: str) -> None:
+    async with replicas(redis_url, Quota(requests_per_minute=100)) as (first, second):
+        await first.admit()  # five are taken, one is used
+        meter = first.account.purses[0].requests
+        assert isinstance(meter, Leased)
+        assert meter.held == 4
+        await until(lambda: meter.held == 0)
+        bills = [await second.admit() for _ in range(100)]
+    assert sum(bill is not None for bill in bills) in (99, 100)
+
+
+async def test_how_many_run_elsewhere_counts_too(redis_url: str) -> None:
+    async with replicas(redis_url, Quota(concurrent_responses=3)) as (first, second):
+        bills = [await first.admit() for _ in range(2)]
+        await second.admit()
+        await until(lambda: first.account.purses[0].elsewhere == 1 and second.account.purses[0].elsewhere == 2)
+        assert await first.admit() is None
+        assert await second.admit() is None
+        for bill in bills:
+            assert bill is not None
+            bill.leave()
+        await until(lambda: second.account.purses[0].elsewhere == 0)
+        assert await second.admit() is not None
+        assert first.account.purses[0].running == 0
+
+
+async def test_who_runs_elsewhere_is_forgotten_with_redis(redis: Redis, redis_url: str) -> None:
+    async with replicas(redis_url, Quota(concurrent_responses=2)) as (first, second):
+        assert await first.admit() is not None
+        assert await second.admit() is not None
+        await until(lambda: second.account.purses[0].elsewhere == 1)
+        redis.stop()
+        try:
+            await until(lambda: second.account.purses[0].elsewhere == 0)
+            assert await second.admit() is not None
+        finally:
+            redis.start()
+
+
+async def test_without_redis_each_counts_for_itself_says_so_and_comes_back(
+    redis: Redis, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with replicas(redis_url, Quota(requests_per_minute=60)) as (first, second):
+        assert await first.admit() is not None
+        redis.stop()
+        try:
+            await until(lambda: not first.sharing.up)
+            for server in (first, second):  # the second one notices when it needs it
+                bills = [await server.admit() for _ in range(100)]
+                assert 60 <= sum(bill is not None for bill in bills) <= 61
+            assert not second.sharing.up
+            assert "counted by this server alone" in caplog.text
+        finally:
+            redis.start()
+        await until(lambda: first.sharing.up and second.sharing.up)
+        assert "quotas are shared" in caplog.text
+        asked = [server.admit() for _ in range(50) for server in (first, second)]
+        assert sum(bill is not None for bill in await asyncio.gather(*asked)) <= 61
+
+
+async def test_a_refused_crowd_does_not_ask_redis_for_each(redis: Redis, redis_url: str) -> None:
+    async with replicas(redis_url, Quota(requests_per_minute=60), 1) as (server,):
+        while await server.admit() is not None:
+            pass
+        before = _commands(redis)
+        for _ in range(500):
+            await server.admit()
+        assert _commands(redis) - before < 50
+
+
+def _commands(redis: Redis) -> int:
+    for line in redis.send("INFO stats").decode().splitlines():
+        if line.startswith("total_commands_processed:"):
+            return int(line.partition(":")[2])
+    raise AssertionError("Redis tells nothing")

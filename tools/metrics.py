@@ -1,0 +1,83 @@
+"""docs/metrics.md: every series that a server can have, as its own registry tells."""
+
+from itertools import groupby
+
+from antiphon.config import Config
+from antiphon.engines.fake import FakeEngine
+from antiphon.observe.series import Counter, Family, Gauge, Histogram
+from antiphon.service.observing import Observing
+from antiphon.wiring import Lifecycle, build_app
+
+Series = Family[Counter] | Family[Histogram] | Gauge
+
+_HEAD = """\
+<!-- Made from the server's own registry by `make docs`. Do not edit. -->
+
+# Metrics
+
+`GET /metrics` answers in Prometheus' text format; with [keys](keys.md) it needs one with the scope `admin`.
+
+```yaml
+scrape_configs:
+  - job_name: antiphon
+    static_configs: [{ targets: ["127.0.0.1:8000"] }]
+    authorization: { credentials_file: /etc/antiphon/metrics.key } # where there are keys
+```
+
+Names are shaped as in vLLM: what is `vllm:time_to_first_token_seconds` there is `antiphon_time_to_first_token_seconds`
+here. Labels are names of ours (routes, statuses, models, engines, tools, operations), never what a client wrote: no
+tenants, keys, ids or users, and so a bounded number of series. Nothing is counted for single tokens. Of several worker
+processes each answers with its own numbers, labelled `worker`.
+"""
+
+_TITLES = {
+    "antiphon_request": "Requests and responses",
+    "antiphon_queue": "Queues of models",
+    "antiphon_websocket": "WebSockets",
+    "antiphon_engine": "Engines",
+    "antiphon_tool": "Tools",
+    "antiphon_store": "Store",
+    "antiphon_live": "Live log",
+    "antiphon_leases": "Leases",
+    "antiphon_egress": "Egress",
+    "antiphon_trace": "Traces and the access log",
+    "antiphon_access": "Traces and the access log",
+    "antiphon_shedding": "Limits",
+    "antiphon_pressure": "Limits",
+    "antiphon_quotas": "Limits",
+    "process": "The process",
+}
+_OTHERS = "Requests and responses"
+
+
+def page() -> str:
+    order = [*dict.fromkeys(_TITLES.values())]
+    found = sorted(_series(), key=lambda one: order.index(_title(one)))
+    lines = [_HEAD]
+    for title, members in groupby(found, key=_title):
+        lines += [f"## {title}", "", "| series | kind | labels | what |", "|---|---|---|---|"]
+        lines += [_row(one) for one in members]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _series() -> list[Series]:
+    """Of a server that has everything."""
+    config = Config(
+        engine="fake", store="memory", live="redis://127.0.0.1:1", access_log="-", otlp_endpoint="http://127.0.0.1:1"
+    )
+    life = build_app(config, FakeEngine()).lifecycle
+    assert isinstance(life, Lifecycle)
+    observing: Observing = life.parts.observing
+    assert observing.tracer is not None
+    observing.tracer.close(1.0)
+    return observing.metrics.registry.families()
+
+
+def _title(one: Series) -> str:
+    return next((title for prefix, title in _TITLES.items() if one.name.startswith(prefix)), _OTHERS)
+
+
+def _row(one: Series) -> str:
+    labels = ", ".join(f"`{label}`" for label in one.labels)
+    return f"| `{one.name}` | {one.kind} | {labels} | {one.help} |"
