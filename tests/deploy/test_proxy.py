@@ -1,0 +1,126 @@
+"""deploy/Caddyfile, run by a real Caddy in front of real servers: streams go through as they come, WebSockets too, and
+servers that are replaced in turn are noticed by nobody."""
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI
+from websockets.asyncio.client import connect
+
+from tests.live import Live, serving
+from tests.plugin_services import caddy
+from tests.services import Postgres
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs("caddy"), pytest.mark.timeout(120)]
+
+CADDYFILE = (Path(__file__).parent.parent.parent / "deploy" / "Caddyfile").read_text("utf-8")
+DEADLINE = 30.0
+SLOW = ("--engine", "fake", "--fake-tokens", "30", "--fake-rate", "30", "--lease-seconds", "1")  # a second each
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def proxied(folder: Path, *ports: int) -> Iterator[int]:
+    """Caddy with our file, in which the names of the compose file are addresses of this machine."""
+    port = free_port()
+    told = CADDYFILE.replace(":8080 {", f"http://127.0.0.1:{port} {{").replace(
+        "antiphon-1:8000 antiphon-2:8000", _here(*ports)
+    )
+    assert told.count("127.0.0.1") == 1 + len(ports)
+    (folder / "Caddyfile").write_text("{\n\tadmin off\n}\n" + told)
+    program = caddy()
+    assert program
+    command = [program, "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+    homes = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    with (folder / "caddy.log").open("wb") as log, subprocess.Popen(command, stderr=log, env=homes) as process:
+        try:
+            _wait_for(port)
+            yield port
+        finally:
+            process.kill()
+
+
+def _here(*ports: int) -> str:
+    return " ".join(f"127.0.0.1:{port}" for port in ports)
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.02)
+    raise TimeoutError("Caddy does not listen")
+
+
+async def test_events_come_through_one_by_one_and_websockets_too(tmp_path: Path) -> None:
+    with serving(*SLOW) as live, proxied(tmp_path, live.port) as port:
+        async with (
+            asyncio.timeout(DEADLINE),
+            AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="x") as client,
+        ):
+            stream = await client.responses.create(model="fake", input="hi", stream=True)
+            times = [time.monotonic() async for event in stream if event.type == "response.output_text.delta"]
+        assert len(times) >= 30
+        assert times[-1] - times[0] > 0.5
+        async with asyncio.timeout(DEADLINE), connect(f"ws://127.0.0.1:{port}/v1/responses") as one:
+            await one.send(json.dumps({"type": "response.create", "model": "fake", "input": "hi"}))
+            while json.loads(await one.recv())["type"] != "response.completed":
+                pass
+
+
+@pytest.mark.shows("H.10")
+async def test_servers_that_are_replaced_in_turn_are_noticed_by_nobody(tmp_path: Path, postgres: Postgres) -> None:
+    """By nobody who uses the openai package as it comes: it tries again where it is told to."""
+    ports = free_port(), free_port()
+    with postgres.database() as url, contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        replicas = first, second
+        for own, number in zip(replicas, ports, strict=True):
+            own.enter_context(_replica(url, number))
+        with proxied(tmp_path, *ports) as port:
+            async with AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="x", timeout=DEADLINE) as client:
+                enough = asyncio.Event()
+                clients = [asyncio.create_task(_use(client, enough, number)) for number in range(8)]
+                for own, number in zip(replicas, ports, strict=True):
+                    await asyncio.to_thread(own.close)
+                    await asyncio.to_thread(own.enter_context, _replica(url, number))
+                enough.set()
+                done = await asyncio.gather(*clients)
+    assert sum(done) >= 16
+    assert min(done) >= 1
+
+
+@contextlib.contextmanager
+def _replica(url: str, port: int) -> Iterator[Live]:
+    with serving(*SLOW, "--store", url, "--port", str(port)) as live:
+        assert re.search(rb"127\.0\.0\.1:" + str(port).encode(), live.output())
+        yield live
+
+
+async def _use(client: AsyncOpenAI, enough: asyncio.Event, number: int) -> int:
+    """One after the other until it is enough; how many were completed. Whatever goes wrong is raised."""
+    done = 0
+    while not enough.is_set():
+        if number % 2:
+            async with client.responses.stream(model="fake", input="hi") as stream:
+                response = await stream.get_final_response()
+        else:
+            answer = await client.responses.create(model="fake", input="hi")
+            response = await client.responses.retrieve(answer.id)  # type: ignore[assignment] # parsed or not
+        assert response.status == "completed"
+        done += 1
+    return done
