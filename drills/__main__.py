@@ -8,6 +8,9 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 
+from drills import noisy as noisy_drill
+from drills import overload as overload_drill
+from drills.canaries import canaries
 from drills.disconnects import disconnects
 from drills.egress import egress
 from drills.findings import Findings, table
@@ -17,13 +20,17 @@ from drills.kill9 import kill9, plans
 from drills.loop import loop, points
 from drills.loop_zombie import loop_zombie, moments
 from drills.mcp import mcp
+from drills.noisy import noisy
 from drills.nth_failure import nth_failure
+from drills.overload import overload
 from drills.pairs import pairs
 from drills.pool import pool, tokens
 from drills.replays import replays
 from drills.secret import secret
 from drills.sockets import FULL, QUICK, sockets
+from drills.tenants import tenants
 from drills.upstream import upstream
+from drills.workers import workers
 from drills.zombie import zombie
 
 Drill = Callable[[Findings], Awaitable[None]]
@@ -32,9 +39,12 @@ Drill = Callable[[Findings], Awaitable[None]]
 def drills(quick: bool) -> dict[str, Drill]:
     """By name, in the order in which they are done: those that find most in least time come first."""
     return {
+        "tenants-sqlite": lambda found: tenants("sqlite", 7 if quick else 1, found),
+        "tenants-postgres": lambda found: tenants("postgres", 11 if quick else 1, found),
         "egress": lambda found: egress(7 if quick else 1, found),
         "secret-sqlite": lambda found: secret("sqlite", found, 5 if quick else 1),
         "secret-postgres": lambda found: secret("postgres", found, 5 if quick else 1),
+        "canaries": lambda found: canaries(1 if quick else 10, found),
         "forgery": lambda found: forgery(2_000 if quick else 20_000, 100 if quick else 10, found),
         "upstream": lambda found: upstream(2_000 if quick else 20_000, found),
         "mcp": lambda found: mcp(2_000 if quick else 10_000, found),
@@ -51,6 +61,10 @@ def drills(quick: bool) -> dict[str, Drill]:
         "loop-sqlite": lambda found: loop("sqlite", points(9 if quick else 120), found),
         "loop-postgres": lambda found: loop("postgres", points(6 if quick else 70), found),
         "loop-zombie": lambda found: loop_zombie("postgres", moments(4 if quick else 40), found),
+        "workers-sqlite": lambda found: workers("sqlite", 8 if quick else 60, found),
+        "workers-postgres": lambda found: workers("postgres", 4 if quick else 40, found),
+        "overload": lambda found: overload(overload_drill.QUICK if quick else overload_drill.FULL, found),
+        "noisy": lambda found: noisy(noisy_drill.QUICK if quick else noisy_drill.FULL, found),
         "pool": lambda found: pool(tokens(2 if quick else 25), found),
         "disconnects": lambda found: disconnects(200 if quick else 2000, found),
         "sockets": lambda found: sockets(QUICK if quick else FULL, found),

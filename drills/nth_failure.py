@@ -46,11 +46,16 @@ class Failing:
     def __init__(self, inner: Any, nth: int | None, way: Way) -> None:
         self._inner = inner
         self._way = way
-        self._due = set() if nth is None else set(range(nth, nth + (_WHILE if way == "for a while" else 1)))
+        self._planned = set() if nth is None else set(range(nth, nth + (_WHILE if way == "for a while" else 1)))
+        self._due: set[int] = set()
         self._numbers = itertools.count(1)
         self.calls = 0
         self.failed: list[str] = []
         self.begun: list[str] = []
+
+    def arm(self) -> None:
+        """From here on it counts: a server whose store fails while it opens does not start."""
+        self._due, self._numbers = self._planned, itertools.count(1)
 
     def heal(self) -> None:
         self._due = set()
@@ -85,6 +90,7 @@ async def served(nth: int | None, way: Way) -> AsyncIterator[tuple[LocalClient, 
     store = Failing(build_store(config), nth, way)
     app = build_app(config, engine, store=cast(Store, store))
     await app.lifecycle.open()
+    store.arm()
     try:
         yield LocalClient(app), store, engine
     finally:

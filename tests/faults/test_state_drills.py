@@ -15,6 +15,7 @@ from drills.nth_failure import Way, trial
 from drills.pairs import pairs
 from drills.places import Place
 from drills.replays import replays
+from drills.workers import workers
 from drills.zombie import zombie
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
@@ -61,6 +62,11 @@ async def test_two_servers_on_one_database_are_one(shared: Place) -> None:
 @pytest.mark.shows("B.7")
 async def test_a_server_that_wakes_up_after_its_lease_changes_nothing(shared: Place) -> None:
     await _carried_out("zombie", lambda found: zombie(shared, 1, found))
+
+
+@pytest.mark.shows("B.3", "B.7", "H.10")
+async def test_workers_that_die_or_are_stopped_lose_nothing() -> None:
+    await _carried_out("workers", lambda found: workers("sqlite", 4, found))
 
 
 @pytest.mark.shows("B.12", "B.13")
