@@ -6,8 +6,9 @@ What a commit acknowledged is on the disk (synchronous=FULL). Deleted content is
 import errno
 import os
 import re
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
 import apsw
@@ -21,6 +22,7 @@ T = TypeVar("T")
 MEMORY = ":memory:"
 
 BUSY_MS = 5000
+_AGAIN = 0.05  # seconds
 _PAGES = 2000  # of the log of changes, after which they are brought into the file: 8 MB
 _SETTINGS: dict[str, Any] = {
     "journal_mode": "WAL",
@@ -120,9 +122,18 @@ def look(path: str) -> Schema:
 
 
 def _set(path: str, **settings: Any) -> Connection:
-    connection = Connection(path)
-    connection.set({**_SETTINGS, **settings})
-    return connection
+    """Who makes a file the first time locks others out without letting them wait: they come again."""
+    over = monotonic() + BUSY_MS / 1000
+    while True:
+        with ExitStack() as failed, suppress(apsw.BusyError):
+            connection = Connection(path)
+            failed.callback(connection.close)
+            connection.set({**_SETTINGS, **settings})
+            failed.pop_all()
+            return connection
+        if monotonic() > over:
+            raise apsw.BusyError("The file stays locked.")
+        sleep(_AGAIN)
 
 
 def _migrated(connection: Connection) -> Connection:
