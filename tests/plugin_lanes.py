@@ -8,10 +8,6 @@ import pytest
 from tools.lanes import LANES
 
 MODELS = ("contracts/test_engine", "engines/llamacpp", "real")  # load a model
-WAITING = (  # mostly wait; they go with the models, whose lane is the shortest
-    "contracts/test_http_engines", "deploy", "tools/mcp", "transport/test_workers", "transport/test_tracing",
-    "transport/test_observed_server", "bench",
-)  # fmt: skip
 SERVERS = ("cli", "clients", "faults")  # start whole servers, and mostly wait for them
 ASKED_FOR = "real_client"
 
@@ -33,6 +29,6 @@ def _elsewhere(item: pytest.Item) -> bool:
 
 def _lane(item: pytest.Item) -> str:
     place = item.nodeid.removeprefix("tests/")
-    if place.startswith((*MODELS, *WAITING)) or any(item.iter_markers("real_model")):
+    if place.startswith(MODELS) or any(item.iter_markers("real_model")):
         return "models"
     return "servers" if place.startswith(SERVERS) else "others"
