@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from antiphon.config.key_files import read_key_file
 from antiphon.config.kinds import Key, Tenant
 from antiphon.config.table import Config
 from antiphon.errors import StartupError
@@ -47,7 +48,7 @@ def _read(path: Path) -> list[GivenKey]:
 
 
 def _keys(path: Path) -> Iterator[GivenKey]:
-    for number, line in enumerate(_content(path).splitlines(), 1):
+    for number, line in enumerate(read_key_file(path, "--api-key-file", _EXPECTED).splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
@@ -57,15 +58,6 @@ def _keys(path: Path) -> Iterator[GivenKey]:
                 f"{path}, which --api-key-file names, has a line {number} that does not fit; {_EXPECTED}."
             )
         yield GivenKey(f"file-{number}", words[-1], tenant)
-
-
-def _content(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise StartupError(f"{path}, which --api-key-file names, cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise StartupError(f"{path}, which --api-key-file names, is not a text; {_EXPECTED}.") from None
 
 
 def _fits(text: str, kind: object) -> bool:

@@ -8,6 +8,7 @@ import binascii
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from antiphon.config.key_files import read_key_file
 from antiphon.errors import StartupError
 
 _BYTES = 32
@@ -24,20 +25,11 @@ def _keys(text: str) -> Iterator[bytes]:
         yield _key(text, "--reasoning-key has a value that does not fit")
         return
     path = Path(text[1:]).expanduser()
-    lines = [line.strip() for line in _content(path).splitlines()]
+    lines = [line.strip() for line in read_key_file(path, "--reasoning-key", _EXPECTED).splitlines()]
     keys = [_key(line, f"{path}, which --reasoning-key names, has a line that does not fit") for line in lines if line]
     if not keys:
         raise StartupError(f"{path}, which --reasoning-key names, has no key in it; {_EXPECTED}.")
     yield from keys
-
-
-def _content(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise StartupError(f"{path}, which --reasoning-key names, cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise StartupError(f"{path}, which --reasoning-key names, is not a text; {_EXPECTED}.") from None
 
 
 def _key(text: str, wrong: str) -> bytes:
