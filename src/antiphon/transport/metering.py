@@ -30,17 +30,8 @@ class Metering:
 
     async def serve(self, route: Route, request: Request) -> None:
         """The endpoint, if it may be. Raises Busy."""
-        account, size = request.account, _size(request)
-        assert account is not None  # that was found
-        if self._sharing is not None:
-            await self._sharing.fetch(account, size)
-        bill = account.admit(size)
-        before = BILL.set(bill)
-        try:
+        async with self.charged(request, _size(request)):
             await route.endpoint(request)
-        finally:
-            BILL.reset(before)
-            bill.leave()
 
     def standing(self, request: Request) -> tuple[Standing | None, Standing | None]:
         """How it is with the limits of whom it comes from: with requests, and with tokens."""
@@ -48,11 +39,11 @@ class Metering:
 
     @asynccontextmanager
     async def charged(self, request: Request, size: int) -> AsyncIterator[None]:
-        """For one message of a WebSocket. Raises Busy."""
+        """For one request, or one message of a WebSocket. Raises Busy."""
         if not self.quotas.active:
             yield
             return
-        account = self.quotas.account(request.principal)
+        account = request.account or self.quotas.account(request.principal)
         if self._sharing is not None:
             await self._sharing.fetch(account, size)
         bill = account.admit(size)
