@@ -115,6 +115,27 @@ async def test_what_was_said_to_a_response_that_calls_waits_for_the_outputs(talk
     assert final["output"][-1]["content"][0]["text"] == "Il pleut."
 
 
+async def test_what_waits_for_outputs_stays_when_a_create_that_brings_them_is_refused(talk: Talk) -> None:
+    await talk.create(input="How is the weather in Oslo?", tools=[TOOL])
+    first = (await talk.until("response.created"))["response"]
+    await talk.until("response.output_item.added")
+    await talk.steer(first["id"], "And say it in French")
+    call = (await talk.until("response.completed"))["response"]["output"][0]
+    await talk.until("response.steer.pending")
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "rain"}
+    brought = {"input": [output], "previous_response_id": first["id"], "tools": [TOOL]}
+    await talk.create(input="Tell me about the sea, the wind and the sand", store=False)
+    for _ in range(64):
+        await talk.create(input="Hi", generate=False, store=False)
+    await talk.create(**brought)
+    assert (await talk.until("error"))["status"] == 429
+    for _ in range(65):
+        await talk.until("response.completed")
+    await talk.create(**brought)
+    final = (await talk.until("response.completed"))["response"]
+    assert final["output"][-1]["content"][0]["text"] == "Il pleut."
+
+
 async def test_what_cannot_be_steered_is_refused_with_what_was_said(talk: Talk) -> None:
     await talk.steer("resp_unknown", "hello")
     refused = await talk.until("response.steer.failed")

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from antiphon.limits import Limits
 from antiphon.protocol.codec import decode_create
 from antiphon.protocol.websocket import Message, read_message
+from antiphon.transport.websocket.outlet import open_socket_outlet
 from antiphon.transport.websocket.steering import Steering, Target
 from tests.oracle import check_socket_event
 
@@ -22,8 +24,13 @@ def told(steering: Steering, message: Message) -> dict[str, Any]:
     return event
 
 
+async def unheard(message: Mapping[str, Any]) -> None:
+    """Nothing is told here."""
+
+
 def running(steering: Steering, response_id: str) -> Target:
-    target = Target(decode_create(b'{"model":"fake","input":"hi"}', Limits()), None, lambda: True)
+    outlet = open_socket_outlet(unheard, None)
+    target = Target(decode_create(b'{"model":"fake","input":"hi"}', Limits()), outlet, None, lambda: True)
     steering.began(response_id, target)
     return target
 

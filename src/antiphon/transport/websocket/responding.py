@@ -10,6 +10,7 @@ from functools import partial
 from time import perf_counter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.errors import AntiphonError, ProcessingFailed
 from antiphon.observe import Metrics
@@ -87,6 +88,8 @@ class Responding:
 
     async def _one(self, request: Request, wanted: Wanted, memory: Memory, say: Say) -> Wanted | None:
         began, status, span = perf_counter(), 200, None
+        if not wanted.follows:
+            wanted = _taking_along(wanted, memory)
         about = About(request.id, connection=memory.id, trace=request.about.trace)
         ABOUT.set(about)
         if self.watching is not None:
@@ -117,12 +120,11 @@ class Responding:
         manner = self._manner
         retold = None if manner is None else manner.open(request, asked_urls(wanted.decoded.request))
         outlet = open_socket_outlet(request.send, wanted.lane, retold)
-        target = Target(wanted.decoded, wanted.lane, accepted.steer)
+        target = Target(wanted.decoded, outlet, wanted.lane, accepted.steer)
         settle = partial(_settle, wanted, accepted, memory, target)
 
         def tell(events: list[Event]) -> Awaitable[None] | None:
-            target.last = last = events[-1]
-            if type(last) in _TERMINAL or target.begins:
+            if type(events[-1]) in _TERMINAL or target.begins:
                 settle(events)
                 events = _told_once(events)
             return outlet.tell(events)
@@ -135,6 +137,12 @@ class Responding:
             memory.steering.forget(target)
             await source.leave()
         return target
+
+
+def _taking_along(wanted: Wanted, memory: Memory) -> Wanted:
+    """With what was said to the response that it continues. Only now: what is still refused before takes nothing."""
+    decoded, steers = memory.steering.taken_along(wanted.lane, wanted.decoded)
+    return replace(wanted, decoded=decoded, steers=steers) if steers else wanted
 
 
 def _settle(wanted: Wanted, accepted: Accepted, memory: Memory, target: Target, events: Sequence[Event]) -> None:

@@ -114,8 +114,7 @@ class Socket:
         except AntiphonError:
             self._memory.recent.failed(lane, previous if type(previous) is str else None)
             raise
-        decoded, steers = self._memory.steering.taken_along(lane, decoded)
-        self._begin(self._lanes.put(lane, Wanted(decoded, lane, message.size, steers), message.size))
+        self._begin(self._lanes.put(lane, Wanted(decoded, lane, message.size), message.size))
 
     async def _steer(self, message: Message) -> None:
         answer = self._memory.steering.take(message, self._settings.limits)

@@ -34,6 +34,7 @@ from antiphon.protocol.steering import (
 )
 from antiphon.protocol.websocket import Message
 from antiphon.service.warming import warms
+from antiphon.transport.outlet import Outlet
 
 _MOST = 16  # submissions that wait for one response
 _WAITING = 32  # responses whose submissions wait for outputs
@@ -44,19 +45,22 @@ _REMEMBERED = 64  # responses of which it is known that they have ended
 class Target:
     """A response that runs on this connection. `stop` ends it where it is, unless that would break something off."""
 
-    def __init__(self, decoded: Decoded, lane: str | None, stop: Callable[[], bool] | None) -> None:
+    def __init__(
+        self, decoded: Decoded, outlet: Outlet[Event], lane: str | None, stop: Callable[[], bool] | None
+    ) -> None:
         self.decoded = decoded
         self.lane = lane
         self.id = ""
         self.begins = True  # nobody has heard of it
         self.steers: list[Submission] = []
-        self.last: Event | None = None  # that was told
         self.ended: Response | None = None
+        self._outlet = outlet
         self._stop = stop
 
     @property
     def number(self) -> int:
-        return 0 if self.last is None else self.last.sequence_number
+        last = self._outlet.last
+        return 0 if last is None else last.sequence_number
 
     def add(self, steer: Submission) -> None:
         request = self.decoded.request
