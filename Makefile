@@ -17,8 +17,8 @@ help: ## list these targets
 run: $(VENV)/.run ## serve the embedded model on 127.0.0.1:8000 (ARGS="--port 9000" passes flags on)
 	@$(BIN)/antiphon serve $(ARGS)
 
-test: lint types docs-check ## everything: style, types, generated docs, all tests (ARGS="-k name" passes flags on; FAST=1 as in quick)
-	@$(BIN)/python -m $(if $(FAST)$(ARGS),pytest $(if $(FAST),-m "not real_model") $(ARGS),tools.lanes)
+test: lint docs-check $(if $(ARGS),types) ## everything: style, types, generated docs, all tests (ARGS="-k name" passes flags on; FAST=1 as in quick)
+	@$(BIN)/python -m $(if $(ARGS),pytest $(if $(FAST),-m "not real_model") $(ARGS),tools.lanes $(if $(FAST),--quick))
 
 quick: ## the same without the tests that load a real model
 	@$(MAKE) --no-print-directory test FAST=1

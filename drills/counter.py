@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from tests.services import Service
+from tests.services import Service, free_port
 
 What = Literal["listing", "listed", "called", "counted", "answered"]
 Json = dict[str, Any]
@@ -71,9 +71,7 @@ class Counter:
 
 @contextlib.contextmanager
 def counting(folder: Path) -> Iterator[Counter]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+    port = free_port()
     file = folder / "counted"
     file.touch()
     with (folder / "counter.log").open("ab") as log:

@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import cycle
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -29,6 +29,7 @@ from drills.in_process import LocalClient
 from drills.spellings import Spelling, spellings
 from drills.url_fields import FIELDS, PAGES, SERVERS, Field
 from tests.egress.hosts import Host, Reader, Writer, answer, hosting, moved
+from tests.listening import tcp
 from tests.pictures import png
 from tests.tools.mcp.talk import Talk, behave
 
@@ -233,27 +234,21 @@ async def _range(watch: Watch, open_too: Sequence[str], at_home: bool) -> AsyncI
 
 @asynccontextmanager
 async def _hosted(host: Host) -> AsyncIterator[None]:
-    server = await asyncio.start_server(host.serve, GOOD, 0)
-    host.port = server.sockets[0].getsockname()[1]
-    try:
+    async with tcp(host.serve, host=GOOD) as host.port:
         yield
-    finally:
-        server.close()
 
 
 @asynccontextmanager
 async def _six(port: int) -> AsyncIterator[list[Host]]:
     """A canary on IPv6, where there is such a thing."""
     host = Host(_canary)
-    try:
-        server = await asyncio.start_server(host.serve, "::1", port)
-    except OSError:
-        yield []
-        return
-    try:
-        yield [host]
-    finally:
-        server.close()
+    async with AsyncExitStack() as opened:
+        try:
+            await opened.enter_async_context(tcp(host.serve, port, "::1"))
+        except OSError:
+            yield []
+        else:
+            yield [host]
 
 
 _watch: list[Watch] = []

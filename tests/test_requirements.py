@@ -1,13 +1,14 @@
 """The requirements table and its guard: a claim that no test shows fails a full run."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.plugin_services import SERVICES
 from tools import docs, lanes
-from tools.requirements import load
+from tools.requirements import ROOT, load
 
 PASSING = "import pytest\n\n@pytest.mark.shows('A.1')\ndef test_it(): pass\n"
 PLUGINS = "-pno:cacheprovider", "-ptests.plugin_requirements"
@@ -132,16 +133,32 @@ def test_claims_are_judged_over_all_parts(capsys: pytest.CaptureFixture[str]) ->
     assert "A.1 " in capsys.readouterr().out
 
 
-def test_every_test_is_in_one_lane(pytester: pytest.Pytester) -> None:
+def test_every_test_is_in_one_part(tmp_path: Path) -> None:
+    found = {part.name: part.command for part in lanes.parts(tmp_path)}
+    assert next(iter(found)) == lanes.MODELS
+    assert found.keys() >= {"types", *lanes.LONG}
+    assert found[lanes.MODELS][found[lanes.MODELS].index("-m", 3) + 1] == lanes.MARK
+    assert "tests/clients/test_openai_embedded.py" in found[lanes.MODELS]
+    assert found["tests/core"][-2:] == [f"not {lanes.MARK}", "tests/core"]
+    assert "tests/test_requirements.py" in found["tests"]
+    files = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
+    places = [place for name, command in found.items() if name != lanes.MODELS for place in command]
+    assert [str(file) for file in files if sum(map(file.is_relative_to, places)) != 1] == []
+
+
+def test_a_part_that_fails_is_heard_and_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = {"good": "print('fine')", "bad": "print('a reason'); print('failed'); raise SystemExit(3)"}
+    some = [lanes.Part(name, [sys.executable, "-c", code]) for name, code in commands.items()]
+    assert sorted(map(lanes._told, lanes._run(some))) == [0, 3]
+    said = capsys.readouterr().out
+    assert "good             fine (" in said
+    assert "a reason\nfailed\n\nbad              failed (" in said
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_file_with_tests_that_load_a_model_says_so_itself(pytester: pytest.Pytester, says: bool) -> None:
     pytester.makeini("[pytest]\nmarkers =\n    real_model\n")
-    pytester.makepyfile(
-        "import pytest\n\ndef test_one(): pass\n\n"
-        "@pytest.mark.real_model\ndef test_two(): pass\n\ndef test_three(): pass\n"
-    )
-    counts = {
-        lane: pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugin_lanes", f"--lane={lane}")
-        for lane in lanes.LANES
-    }
-    counts["others"].assert_outcomes(passed=2, deselected=1)
-    counts["models"].assert_outcomes(passed=1, deselected=2)
-    counts["servers"].assert_outcomes(deselected=3)
+    pytester.makepyfile(marks="import pytest\n\nMARK = pytest.mark.real_model\n")
+    pytester.makepyfile(f"from marks import MARK\n\n@MARK\ndef test_it(): pass  # {'real_model' if says else ''}\n")
+    result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugin_selection")
+    assert result.ret == (pytest.ExitCode.OK if says else pytest.ExitCode.USAGE_ERROR)

@@ -1,39 +1,105 @@
-"""`make test`: all tests in three lanes side by side: even small machines have two cores, and who starts servers waits.
+"""`make test`: mypy and all tests in parts, several side by side: who starts servers mostly waits for them.
 
-Each lane is a pytest of its own (tests/plugin_lanes.py tells which tests are whose). The first is heard while it runs,
-the others when it has ended. The claims of requirements.toml are judged over all.
+Every folder of tests/ is a part, a pytest of its own, which loads only what it needs. Tests that load a model are one
+more, wherever they stand: two models at once would be in each other's way. Who takes long begins first; each is heard
+when it has ended. The claims of requirements.toml are judged over all.
 """
 
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tools.requirements import Row, load, ripe, unproved
+from msgspec import Struct
 
-LANES = ("others", "servers", "models")
+from tools.requirements import ROOT, Row, load, ripe, unproved
+
+LANES = (os.cpu_count() or 1) + 2
+MODELS = "models"
+MARK = "real_model"  # tests/plugin_selection.py sees to it that a file with such tests says so itself
+NONE = 5  # pytest's word for a folder whose tests were all left out
+LONG = (
+    *(MODELS, "tests/faults", "types", "tests/clients", "tests/transport", "tests/cli", "tests/engines", "tests/tools"),
+    *("tests/contracts", "tests/core", "tests/service", "tests/parsers", "tests/deploy", "tests/bench", "tests"),
+)
+
+
+class Part(Struct, frozen=True):
+    """One process."""
+
+    name: str
+    command: list[str]
+
+
+class Outcome(Struct, frozen=True):
+    part: Part
+    code: int
+    output: str
+    seconds: float
+
+    def __str__(self) -> str:
+        last = self.output.strip().rpartition("\n")[2]
+        return f"{self.part.name:16} {last or 'clean'} ({self.seconds:.0f} s)\n"
 
 
 def main() -> int:
     with TemporaryDirectory() as name:
-        folder = Path(name)
-        with ExitStack() as stack:
-            rest = [stack.enter_context(_started(lane, folder)) for lane in LANES[1:]]
-            codes = [subprocess.call(_command(LANES[0], folder)), *[lane.wait() for lane in rest]]
-        for lane in LANES[1:]:
-            sys.stdout.write(_log(lane, folder).read_text("utf-8", "replace"))
-        if any(codes):
-            return max(codes)
-        shown = [json.loads(_shown(lane, folder).read_text()) for lane in LANES]
-        return judged(load().rows().values(), {name for names in shown for name in names})
+        quick = "--quick" in sys.argv
+        codes = [_told(outcome) for outcome in _run(parts(Path(name), models=not quick))]
+        if any(codes) or quick:
+            return int(any(codes))
+        files = [json.loads(path.read_text()) for path in Path(name).glob("*.json")]
+        return judged(load().rows().values(), {row for rows in files for row in rows})
 
 
-def _started(lane: str, folder: Path) -> "subprocess.Popen[bytes]":
-    with _log(lane, folder).open("wb") as log:
-        return subprocess.Popen(_command(lane, folder), stdout=log, stderr=log)
+def parts(folder: Path, *, models: bool = True) -> list[Part]:
+    """All of them, those that take long first."""
+    places = [path.relative_to(ROOT) for path in sorted((ROOT / "tests").iterdir())]
+    files = [str(path) for path in places if path.match("test_*.py")]
+    found = [Part("types", [sys.executable, "-m", "mypy", "--no-error-summary"]), _tests("tests", files, folder)]
+    found += [_tests(str(path), [str(path)], folder) for path in places if any((ROOT / path).rglob("test_*.py"))]
+    if models:
+        found.append(_tests(MODELS, _with_models(), folder, MARK))
+    return sorted(found, key=lambda part: LONG.index(part.name) if part.name in LONG else len(LONG))
+
+
+def _with_models() -> list[str]:
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [str(path.relative_to(ROOT)) for path in files if MARK in path.read_text("utf-8")]
+
+
+def _tests(name: str, places: list[str], folder: Path, marked: str = f"not {MARK}") -> Part:
+    shown = folder / f"{name.replace('/', '-')}.json"
+    flags = ["-p", "no:cacheprovider", "--shown", str(shown), "-m", marked]
+    return Part(name, [sys.executable, "-m", "pytest", *flags, *places])
+
+
+def _run(parts: Iterable[Part]) -> Iterable[Outcome]:
+    """As they end."""
+    pool = ThreadPoolExecutor(LANES)
+    try:
+        yield from (done.result() for done in as_completed([pool.submit(_ran, part) for part in parts]))
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an interrupt, which all that run got, nobody else begins
+
+
+def _ran(part: Part) -> Outcome:
+    began = time.monotonic()
+    done = subprocess.run(part.command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    code = 0 if done.returncode == NONE else done.returncode
+    return Outcome(part, code, done.stdout.decode("utf-8", "replace"), time.monotonic() - began)
+
+
+def _told(outcome: Outcome) -> int:
+    """In one line if all is well, else with all it said."""
+    sys.stdout.write(f"{outcome.output}\n{outcome}" if outcome.code else str(outcome))
+    sys.stdout.flush()
+    return outcome.code
 
 
 def judged(rows: Iterable[Row], shown: set[str]) -> int:
@@ -43,19 +109,6 @@ def judged(rows: Iterable[Row], shown: set[str]) -> int:
     _tell("Requirements that claim to work, and no test shows it:", wrong)
     _tell("Requirements still planned, although tests show them:", ripe(rows, shown))
     return 1 if wrong else 0
-
-
-def _command(lane: str, folder: Path) -> list[str]:
-    shown = str(_shown(lane, folder))
-    return [sys.executable, "-m", "pytest", "--lane", lane, "--shown", shown, "-p", "no:cacheprovider"]
-
-
-def _shown(lane: str, folder: Path) -> Path:
-    return folder / f"{lane}.json"
-
-
-def _log(lane: str, folder: Path) -> Path:
-    return folder / f"{lane}.log"
 
 
 def _tell(title: str, rows: list[Row]) -> None:

@@ -74,7 +74,7 @@ def test_an_interrupt_stops_the_answer_and_the_servers_work_but_not_the_chat(tmp
         screen.wait_for("> ")
         screen.type("Go on\n")
         screen.wait_for(" ")
-        wait_until(live, "antiphon_requests_running 1")
+        wait_until(live, "antiphon_num_requests_running 1")
         os.kill(screen.process.pid, signal.SIGINT)
         screen.wait_for("(stopped)")
         wait_until(live, 'antiphon_responses_total{status="cancelled"} 1')

@@ -1,15 +1,15 @@
 """Hosts on loopback that answer as a test wants, and a resolver that says what a test wants."""
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from antiphon.egress import Egress, Policy
+from tests.listening import Reader as Reader
+from tests.listening import Writer as Writer
+from tests.listening import tcp
 
-Reader = asyncio.StreamReader
-Writer = asyncio.StreamWriter
 Behaviour = Callable[[bytes, Writer], Awaitable[None]]  # the head of a request, and where to write
 
 TLS = Path(__file__).parent.parent / "engines" / "http" / "tls"  # a certificate for localhost
@@ -26,14 +26,9 @@ class Host:
 
     async def serve(self, reader: Reader, writer: Writer) -> None:
         self.connects += 1
-        try:
-            self.heads.append(await reader.readuntil(b"\r\n\r\n"))
-            await self._behave(self.heads[-1], writer)
-            await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the other side went away, as many tests want it to
-        finally:
-            writer.close()
+        self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+        await self._behave(self.heads[-1], writer)
+        await writer.drain()
 
     @property
     def paths(self) -> list[str]:
@@ -45,12 +40,8 @@ async def hosting(
     behave: Behaviour, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Host]:
     host = Host(behave)
-    server = await asyncio.start_server(host.serve, address, 0, ssl=tls)
-    host.port = server.sockets[0].getsockname()[1]
-    try:
+    async with tcp(host.serve, host=address, ssl=tls) as host.port:
         yield host
-    finally:
-        server.close()
 
 
 def saying(body: bytes, *headers: str, status: str = "200 OK") -> Behaviour:

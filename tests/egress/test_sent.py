@@ -7,6 +7,7 @@ import pytest
 from antiphon.egress import Caps, Sent
 from antiphon.errors import FetchFailed, UrlRefused
 from tests.egress.hosts import Reader, Writer, answer, egress, hosting, moved, saying
+from tests.listening import tcp
 
 pytestmark = pytest.mark.anyio
 
@@ -37,14 +38,11 @@ async def test_headers_and_a_body_are_sent() -> None:
         heads.append((head, await reader.readexactly(7)))
         writer.write(answer(b"{}", "Content-Type: application/json; Charset='UTF-8'"))
         await writer.drain()
-        writer.close()
 
     async with asyncio.timeout(10):
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
         sent = Sent(headers=KEY, body=b'{"a":1}')
-        fetched = await egress("127.0.0.1").fetch(f"http://127.0.0.1:{port}/p", "", sent=sent)
-        server.close()
+        async with tcp(serve) as port:
+            fetched = await egress("127.0.0.1").fetch(f"http://127.0.0.1:{port}/p", "", sent=sent)
     assert (fetched.body, fetched.charset) == (b"{}", "utf-8")
     head, body = heads[0]
     assert head.startswith(b"POST /p HTTP/1.1\r\n")

@@ -1,38 +1,14 @@
 """A server on a unix socket that does what a test tells it to: the other end of the engine client."""
 
-import asyncio
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from tests.listening import Behaviour as Behaviour
+from tests.listening import Reader as Reader
+from tests.listening import Writer as Writer
+from tests.listening import unix as upstream  # `upstream(behave)` gives the path of its socket
 
-Reader = asyncio.StreamReader
-Writer = asyncio.StreamWriter
-Behaviour = Callable[[Reader, Writer], Awaitable[None]]
+__all__ = ["END", "STREAM", "Behaviour", "Reader", "Writer", "answer", "event", "piece", "request", "upstream"]
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
-
-
-@asynccontextmanager
-async def upstream(behave: Behaviour) -> AsyncIterator[str]:
-    """The path of its socket. `behave` is called for every connection, which ends when it returns."""
-
-    async def serve(reader: Reader, writer: Writer) -> None:
-        try:
-            await behave(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client went away, as many of these tests want it to
-        finally:
-            writer.close()
-
-    with tempfile.TemporaryDirectory(prefix="up-") as folder:  # shorter than pytest's: a socket's path has 100 bytes
-        path = str(Path(folder) / "s")
-        server = await asyncio.start_unix_server(serve, path)
-        try:
-            yield path
-        finally:
-            server.close()
 
 
 async def request(reader: Reader) -> bytes:

@@ -205,7 +205,10 @@ async def test_failures_are_marked_where_they_happened(collector: Collector) -> 
 
 
 @pytest.mark.parametrize("fault", ["refuses", "hangs", "is away"])
-async def test_requests_know_nothing_of_a_collector_that_fails(collector: Collector, fault: str) -> None:
+async def test_requests_know_nothing_of_a_collector_that_fails(
+    collector: Collector, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     url = "http://127.0.0.1:9" if fault == "is away" else collector.url
     collector.status = 400 if fault == "refuses" else 200
     if fault == "hangs":

@@ -1,5 +1,6 @@
 """What the fake engine does beside generating, and how raw prompts and token numbers steer it."""
 
+import asyncio
 import math
 
 import msgspec
@@ -95,6 +96,12 @@ async def test_at_least_so_many_tokens_are_said_and_no_stop_comes_before() -> No
     assert (said.counts.output_tokens, said.text[:12]) == (10, "You said: hi")
     stopped = await ask(FakeEngine(), work("hi hi", sampling=Sampling(min_tokens=3, stop=("hi",))))
     assert stopped.text == "You said: hi "
+
+
+async def test_more_than_fits_into_the_context_is_not_said_however_much_is_wanted() -> None:
+    async with asyncio.timeout(5):
+        said = await ask(FakeEngine(), work("hi", sampling=Sampling(min_tokens=2**31 - 1, max_tokens=20)))
+    assert said.counts.output_tokens == 20
 
 
 async def test_why_an_answer_stopped_is_told() -> None:

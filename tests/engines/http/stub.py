@@ -4,8 +4,7 @@ what it calls things and how it streams is written here once more, from the serv
 A field that the server would not know is a 400, so nothing can be sent in vain.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.engines.http.dialects import DIALECTS as DIALECTS
 from tests.engines.http.dialects import Dialect
 from tests.engines.http.raw_stub import RawStub, constraint_of, prompt_of, refused, usage_of
 from tests.engines.upstream import STREAM, Reader, Writer, answer, event
+from tests.listening import tcp as tcp
 
 Json = dict[str, Any]
 encode = msgspec.json.encode
@@ -104,34 +104,6 @@ async def standing_in(name: str) -> AsyncIterator[Stub]:
     async with tcp(stub.serve) as port:
         stub.url = f"{name}://127.0.0.1:{port}"
         yield stub
-
-
-@asynccontextmanager
-async def tcp(serve: Callable[[Reader, Writer], Awaitable[None]], port: int = 0, **options: Any) -> AsyncIterator[int]:
-    """A server on a port of this machine; its connections end with it."""
-    tasks: dict[asyncio.Task[Any], Writer] = {}
-
-    async def served(reader: Reader, writer: Writer) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks[task] = writer
-        try:
-            await serve(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            del tasks[task]
-            writer.close()
-
-    server = await asyncio.start_server(served, "127.0.0.1", port, **options)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for writer in tasks.values():
-            writer.transport.abort()
-        if tasks:
-            await asyncio.wait(list(tasks), timeout=2)
 
 
 def work_of(body: Json, dialect: Dialect) -> Work:

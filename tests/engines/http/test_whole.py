@@ -224,4 +224,4 @@ async def test_when_it_began_is_not_told_of_an_answer_in_one_piece() -> None:
         await post(app)
         metrics = (await call(app, "GET", "/metrics")).body.decode()
         assert "antiphon_time_to_first_token_seconds_count 0" in metrics
-        assert "antiphon_response_duration_seconds_count 1" in metrics
+        assert "antiphon_e2e_request_latency_seconds_count 1" in metrics

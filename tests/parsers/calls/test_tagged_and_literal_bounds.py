@@ -115,8 +115,8 @@ def _parse() -> None:
 
 
 def _is_quick(work: Callable[[], object], wanted: float) -> bool:
-    """At best, and on a machine that is as quick as it should be."""
-    return any(_took(work) / max(1, _took(_parse) / PARSED) <= wanted for _ in range(TRIES))
+    """At best, and on a machine that is as quick as it should be: which is asked only where it matters."""
+    return any((took := _took(work)) <= wanted or took <= wanted * _took(_parse) / PARSED for _ in range(TRIES))
 
 
 FAMILIES = [

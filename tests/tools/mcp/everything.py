@@ -7,7 +7,7 @@ from pathlib import Path
 
 from antiphon.config.mcp import McpServerSpec
 from tests.npm import binary, installed
-from tests.services import Service
+from tests.services import Service, free_port
 
 HERE = Path(__file__).parent / "node"
 PATHS = {"streamableHttp": "/mcp", "sse": "/sse"}
@@ -27,9 +27,7 @@ def program(label: str = "everything") -> McpServerSpec:
 @contextlib.contextmanager
 def serving(transport: str, folder: Path) -> Iterator[str]:
     """Its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+    port = free_port()
     with (folder / f"{transport}.log").open("ab") as log:
         service = Service(command(transport), stdout=log, stderr=log, env={"PORT": str(port), "PATH": "/usr/bin:/bin"})
     service.wait_until(lambda: _listens(port))

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.listening import tcp
 from tests.tools.mcp.deeds import STAGES, deeds
 from tests.tools.mcp.talk import Talk, behave
 
@@ -28,13 +29,8 @@ class Hostile:
         return f"http://127.0.0.1:{self.port}/{name}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while (talk := await self._read(reader, writer)) is not None and await self._answer(talk):
-                pass
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # they had enough
-        finally:
-            writer.close()
+        while (talk := await self._read(reader, writer)) is not None and await self._answer(talk):
+            pass
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Talk | None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -59,12 +55,8 @@ class Hostile:
 @asynccontextmanager
 async def serving(hostile: Hostile | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Hostile]:
     hostile = hostile or Hostile()
-    server = await asyncio.start_server(hostile.serve, "127.0.0.1", 0, ssl=tls)
-    hostile.port = server.sockets[0].getsockname()[1]
-    try:
+    async with tcp(hostile.serve, ssl=tls) as hostile.port:
         yield hostile
-    finally:
-        server.close()
 
 
 async def _main() -> None:

@@ -15,6 +15,7 @@ from antiphon.protocol.builtin_items import McpHttpError
 from antiphon.protocol.items import McpListTools
 from antiphon.protocol.tools import McpTool
 from tests.egress.test_way import contexts
+from tests.listening import tcp
 from tests.tools.mcp.hostile import serving
 from tests.tools.mcp.talk import ECHO, Talk, behave, due
 from tests.tools.mcp.using import HASTY, called, client, tools, use, used
@@ -42,17 +43,12 @@ class Server:
         return [talk for talk in self.talks if talk.method == method]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
-                talk = Talk(head, await reader.readexactly(length), writer, "")
-                self.talks.append(talk)
-                await self.answer(talk)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
+            talk = Talk(head, await reader.readexactly(length), writer, "")
+            self.talks.append(talk)
+            await self.answer(talk)
 
     async def answer(self, talk: Talk) -> None:
         session = talk.head.lower().partition(b"mcp-session-id:")[2].partition(b"\r\n")[0].strip().decode()
@@ -79,13 +75,8 @@ class Server:
 @asynccontextmanager
 async def running(server: Server | None = None) -> AsyncIterator[Server]:
     server = server or Server()
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    server.port = listening.sockets[0].getsockname()[1]
-    try:
-        async with asyncio.timeout(30):
-            yield server
-    finally:
-        listening.close()
+    async with tcp(server.serve) as server.port, asyncio.timeout(30):
+        yield server
 
 
 async def _until(condition: Callable[[], Any]) -> None:

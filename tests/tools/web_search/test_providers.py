@@ -15,6 +15,7 @@ from antiphon.tools.web_search.providers.base import Found, Question
 from antiphon.tools.web_search.providers.registry import make_provider
 from antiphon.tools.web_search.tool import WebSearch
 from tests.egress.hosts import Behaviour, Reader, Writer, answer, egress, hosting, moved, saying
+from tests.listening import tcp
 
 pytestmark = pytest.mark.anyio
 
@@ -75,21 +76,18 @@ async def test_any_service_is_asked_by_post_with_a_body() -> None:
         bodies.append((head, json.loads(await reader.readexactly(length))))
         writer.write(answer(json.dumps(told).encode()))
         await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    given = WebSearchSettings(
-        url=f"json+http://127.0.0.1:{port}/search",
-        key=SECRET,
-        body='{"query": "about {query}", "max_results": "{count}", "deep": [{"in": "{country}"}], "n": 1}',
-        results="data.1.hits",
-        link="link.href",
-        title="name",
-    )
-    question = Question(query='say "hi" {count}', count=3, country="DE")
-    assert await make_provider(given, egress()).search(question) == [Found("https://b.example/", "B", "")]
-    server.close()
+    async with tcp(serve) as port:
+        given = WebSearchSettings(
+            url=f"json+http://127.0.0.1:{port}/search",
+            key=SECRET,
+            body='{"query": "about {query}", "max_results": "{count}", "deep": [{"in": "{country}"}], "n": 1}',
+            results="data.1.hits",
+            link="link.href",
+            title="name",
+        )
+        question = Question(query='say "hi" {count}', count=3, country="DE")
+        assert await make_provider(given, egress()).search(question) == [Found("https://b.example/", "B", "")]
     head, body = bodies[0]
     assert body == {"query": 'about say "hi" {count}', "max_results": 3, "deep": [{"in": "DE"}], "n": 1}
     assert head.startswith(b"POST /search HTTP/1.1\r\n")
