@@ -4,8 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from antiphon.cli.commands import cli
+from antiphon.config.headings import CLIENT, LIMITS
 from antiphon.config.sources import settings
-from antiphon.config.table import CLIENT, LIMITS
 
 
 def shown_by(*arguments: str) -> str:

@@ -13,11 +13,11 @@ def test_flags_and_lines_are_keys(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("# ours\n\nplain-key\nacme  key-of-acme\n  # more\nacme second\n")
     assert given_keys(Config(api_key=("a", "b"), api_key_file=file)) == [
-        GivenKey("flag-1", "a"),
-        GivenKey("flag-2", "b"),
-        GivenKey("file-3", "plain-key"),
-        GivenKey("file-4", "key-of-acme", "acme"),
-        GivenKey("file-6", "second", "acme"),
+        GivenKey("flag 1", "a"),
+        GivenKey("flag 2", "b"),
+        GivenKey("line 3", "plain-key"),
+        GivenKey("line 4", "key-of-acme", "acme"),
+        GivenKey("line 6", "second", "acme"),
     ]
     assert given_keys(Config()) == []
 
@@ -48,7 +48,7 @@ def test_one_key_for_two_tenants_is_refused_and_not_repeated(tmp_path: Path) -> 
     with pytest.raises(StartupError, match="for another tenant") as refused:
         given_keys(Config(api_key_file=file))
     assert "hush" not in str(refused.value)
-    assert "hush" not in repr(GivenKey("flag-1", "hush"))
+    assert "hush" not in repr(GivenKey("flag 1", "hush"))
 
 
 def test_with_a_file_of_keys_it_is_no_ones_home(tmp_path: Path) -> None:

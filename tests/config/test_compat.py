@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
-from antiphon.config.compat import SPELLINGS
+from antiphon.config.areas.compat import SPELLINGS
 from antiphon.config.sources import load, settings
 from antiphon.errors import StartupError
 

@@ -16,8 +16,8 @@ from antiphon.cli.keys import keys
 from antiphon.cli.options import AGAIN, SettingsCommand, in_groups, named
 from antiphon.cli.progress import Progress
 from antiphon.config import Config
+from antiphon.config.headings import CLIENT
 from antiphon.config.sources import settings
-from antiphon.config.table import CLIENT
 from antiphon.errors import StartupError
 
 UNANSWERED = 1

@@ -12,8 +12,8 @@ import click
 from click.core import ParameterSource
 from msgspec import inspect
 
+from antiphon.config.headings import LIMITS
 from antiphon.config.sources import Setting, load, settings
-from antiphon.config.table import LIMITS
 
 AGAIN = "antiphon.again"  # in the context: how the settings are read once more
 FOOT = "Each option is also a variable (--log-level: ANTIPHON_LOG_LEVEL) and a key of antiphon.toml (log_level)."

@@ -19,24 +19,24 @@ _EXPECTED = "expected KEY or TENANT KEY, the tenant in small letters, digits, do
 
 
 class GivenKey(Struct, frozen=True):
-    id: str  # where it was given: flag-1, file-3
+    place: str  # where it was given: flag 1, line 3
     key: str
     tenant: str | None = None  # None: the one that all are without keys
 
     def __repr__(self) -> str:
         """Without the key."""
-        return f"GivenKey(id={self.id!r}, tenant={self.tenant!r})"
+        return f"GivenKey(place={self.place!r}, tenant={self.tenant!r})"
 
 
 def given_keys(config: Config) -> list[GivenKey]:
     """Raises StartupError, which does not repeat a key."""
-    given = [GivenKey(f"flag-{number}", key) for number, key in enumerate(config.api_key, 1)]
+    given = [GivenKey(f"flag {number}", key) for number, key in enumerate(config.api_key, 1)]
     if config.api_key_file is not None:
         given += _read(config.api_key_file)
     owners: dict[str, str | None] = {}
     for one in given:
         if owners.setdefault(one.key, one.tenant) != one.tenant:
-            raise StartupError(f"The API key {one.id} was given before, for another tenant.")
+            raise StartupError(f"The API key of {one.place} was given before, for another tenant.")
     return given
 
 
@@ -57,7 +57,7 @@ def _keys(path: Path) -> Iterator[GivenKey]:
             raise StartupError(
                 f"{path}, which --api-key-file names, has a line {number} that does not fit; {_EXPECTED}."
             )
-        yield GivenKey(f"file-{number}", words[-1], tenant)
+        yield GivenKey(f"line {number}", words[-1], tenant)
 
 
 def _fits(text: str, kind: object) -> bool:

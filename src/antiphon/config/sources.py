@@ -17,13 +17,15 @@ import msgspec
 from msgspec import NODEFAULT, Meta, Struct, inspect
 from msgspec.structs import replace
 
-from antiphon.config.compat import SPELLINGS
-from antiphon.config.kinds import Pair
+from antiphon.config.areas.compat import SPELLINGS
+from antiphon.config.areas.observing import STANDARD
+from antiphon.config.headings import LIMITS
+from antiphon.config.homes import config_home
+from antiphon.config.kinds import WORDS
 from antiphon.config.notes import Note
-from antiphon.config.observing import STANDARD
 from antiphon.config.quotas import Quota, Shedding
 from antiphon.config.searching import WebSearchSettings, with_key
-from antiphon.config.table import LIMITS, Config, config_home
+from antiphon.config.table import Config
 from antiphon.config.tables import TABLES, read_tables
 from antiphon.errors import StartupError
 from antiphon.limits import Limits
@@ -164,8 +166,7 @@ class _Given(Struct, frozen=True, kw_only=True):
 
 
 def _rows(struct: type[Struct], prefix: str) -> Iterator[Setting]:
-    own = struct.__annotations__
-    for row in sorted(msgspec.structs.fields(struct), key=lambda row: row.name not in own):  # inherited ones last
+    for row in msgspec.structs.fields(struct):
         if row.name in _NESTED or row.name in TABLES:
             continue
         kind = inspect.type_info(row.type)
@@ -279,9 +280,14 @@ def _converted(given: _Given) -> Any:
         if isinstance(value, float) and not math.isfinite(value):
             raise msgspec.ValidationError("not finite")
     except msgspec.ValidationError:
-        was = "has a value that does not fit" if row.name in _SECRET else f"is {given.value!r}"
+        was = "has a value that does not fit" if row.name in _SECRET else f"is {_told(given.value)}"
         raise StartupError(f"{given.place} {was}; expected {row.expected}.")
     return value
+
+
+def _told(value: Any) -> str:
+    """As it was written. What may be repeated is a list, also if it was given once."""
+    return ", ".join(map(repr, value)) if isinstance(value, list | tuple) and value else repr(value)
 
 
 def _worded(row: Setting, value: Any) -> Any:
@@ -316,8 +322,8 @@ def _expected(kind: inspect.Type) -> str:
             return _expected(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
         case inspect.CustomType():
             return "a path"
-        case inspect.StrType(pattern=str()):
-            return "NAME=MODEL" if kind == inspect.type_info(Pair) else "ASCII text without spaces"
+        case inspect.StrType(pattern=str() as pattern):
+            return WORDS.get(pattern, "ASCII text without spaces")
         case _:
             return "text that is not empty"
 

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
+from antiphon.config.areas.observing import ObservingSettings
+from antiphon.config.headings import COMPATIBILITY
 from antiphon.config.kinds import Key
-from antiphon.config.notes import Group
-from antiphon.config.observing import ObservingSettings
-
-COMPATIBILITY = Group("Compatibility")
 
 # What vLLM's fork calls settings of ours; both names work.
 SPELLINGS: Final = {

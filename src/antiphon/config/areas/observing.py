@@ -1,13 +1,11 @@
-"""Settings for those who watch the server: traces, the access log."""
+"""Settings for those who watch the server: the log, traces, the access log."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct
-
-from antiphon.config.kinds import Key, Name
-from antiphon.config.notes import Group
-
-OBSERVING = Group("Observing")
+from antiphon.config.areas.embedded import EmbeddedSettings
+from antiphon.config.headings import LOGGING, OBSERVING
+from antiphon.config.kinds import Amount, Key, Name, Severity
+from antiphon.errors import StartupError
 
 # As OpenTelemetry calls them; what has our prefix wins. All its other variables are read by its own SDK.
 STANDARD: Final = {
@@ -16,10 +14,12 @@ STANDARD: Final = {
 }
 
 _TRACES = "/v1/traces"
-_Amount = Annotated[int, Meta(ge=0)]
 
 
-class ObservingSettings(Struct, frozen=True, kw_only=True):
+class ObservingSettings(EmbeddedSettings, frozen=True, kw_only=True):
+    log_level: Annotated[Severity, LOGGING("Least severity that is logged.")] = "info"
+    log_format: Annotated[Literal["text", "json"], LOGGING("Shape of a log line.")] = "text"
+
     access_log: Annotated[
         Name | None,
         OBSERVING("File that gets a line of JSON for every request; - is standard error (see observing).", "none"),
@@ -40,7 +40,7 @@ class ObservingSettings(Struct, frozen=True, kw_only=True):
         bool, OBSERVING("Put into traces what was said: prompts, answers and the arguments of calls.")
     ] = False
     keep_traces: Annotated[
-        _Amount,
+        Amount,
         OBSERVING(
             "Responses of which prompts, raw outputs and timings are kept in memory, for /v1/responses/{id}/trace; 0"
             " keeps none."
@@ -49,5 +49,8 @@ class ObservingSettings(Struct, frozen=True, kw_only=True):
 
 
 def traces_url(base: str | None, whole: str | None) -> str | None:
-    """None: nothing is traced."""
-    return whole if whole is not None or base is None else base.rstrip("/") + _TRACES
+    """None: nothing is traced. Raises StartupError."""
+    url = whole if whole is not None or base is None else base.rstrip("/") + _TRACES
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise StartupError("--otlp-endpoint is a URL that begins with http:// or https://.")
+    return url
