@@ -24,6 +24,12 @@ _KEEPALIVE = b"event: keepalive\n"
 class Answer(Struct, frozen=True):
     status: int
     body: bytes
+    retry_after: float | None = None  # seconds
+
+    @property
+    def waits(self) -> bool:
+        """Does it say when to come back?"""
+        return self.retry_after is not None
 
     def json(self) -> dict[str, Any]:
         decoded: dict[str, Any] = msgspec.json.decode(self.body)
@@ -42,6 +48,7 @@ class Stream:
         self.hang_up = hang_up
         self._left = b""
         self.status = 0
+        self.retry_after: float | None = None
         self.streams = False
         self.frames: list[bytes] = []
         self.done = False  # [DONE] came, and then the end of the body
@@ -50,7 +57,8 @@ class Stream:
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         self.status = int(head.split(b" ", 2)[1])
         self.streams = b"text/event-stream" in head
-        self._length = None if b"transfer-encoding: chunked" in head else _length(head)
+        self._length = None if b"transfer-encoding: chunked" in head else int(_header(head, b"content-length") or 0)
+        self.retry_after = None if (seconds := _header(head, b"retry-after")) is None else float(seconds)
 
     async def body(self) -> bytes:
         if self._length is not None:
@@ -88,6 +96,8 @@ class Stream:
 class Client:
     """Every request has a connection of its own."""
 
+    seconds = ANSWER_SECONDS  # for a whole answer
+
     def __init__(self, port: int) -> None:
         self.port = port
 
@@ -98,19 +108,19 @@ class Client:
         return await self.send("POST", path or "/v1/responses", body, key)
 
     async def send(self, method: str, path: str, body: dict[str, Any] | None = None, key: str | None = None) -> Answer:
-        async with asyncio.timeout(ANSWER_SECONDS), self.open(method, path, body, key) as stream:
-            return Answer(stream.status, await stream.body())
+        async with asyncio.timeout(self.seconds), self.open(method, path, body, key) as stream:
+            return Answer(stream.status, await stream.body(), stream.retry_after)
 
     async def stream(self, body: dict[str, Any], key: str | None = None) -> Stream:
         """POST, read to its end."""
-        async with asyncio.timeout(ANSWER_SECONDS), self.open("POST", "/v1/responses", body, key) as stream:
+        async with asyncio.timeout(self.seconds), self.open("POST", "/v1/responses", body, key) as stream:
             await stream.read()
             return stream
 
     async def replay(self, response_id: str, after: int | str | None = None) -> Stream:
         where = f"/v1/responses/{response_id}?stream=true"
         where += "" if after is None else f"&starting_after={after}"
-        async with asyncio.timeout(ANSWER_SECONDS), self.open("GET", where) as stream:
+        async with asyncio.timeout(self.seconds), self.open("GET", where) as stream:
             if stream.streams:
                 await stream.read()
             return stream
@@ -118,7 +128,7 @@ class Client:
     @asynccontextmanager
     async def open(self, method: str, path: str, body: Any = None, key: str | None = None) -> AsyncIterator[Stream]:
         """An answer whose head has come; the connection is closed afterwards, whatever is left of it."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
+        reader, writer = await self._connect()
         stream = Stream(reader, partial(_hang_up, writer))
         try:
             writer.write(_request(method, path, body, key, self.port))
@@ -126,6 +136,9 @@ class Client:
             yield stream
         finally:
             stream.hang_up(False)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
 
 
 def _hang_up(writer: asyncio.StreamWriter, reset: bool) -> None:
@@ -145,8 +158,7 @@ def _request(method: str, path: str, body: Any, key: str | None, port: int) -> b
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + content
 
 
-def _length(head: bytes) -> int:
-    for line in head.split(b"\r\n"):
-        if line.startswith(b"content-length:"):
-            return int(line.partition(b":")[2])
-    return 0
+def _header(head: bytes, name: bytes) -> bytes | None:
+    """Of a head in small letters."""
+    _, found, rest = head.partition(b"\r\n%b:" % name)
+    return rest.partition(b"\r\n")[0].strip() if found else None

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,17 @@ from drills.server import Setup
 
 START_SECONDS = 30.0
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
+_TASKS = re.compile(rb"tasks (\d+)\n")
 _POLL_SECONDS = 0.02
 
 
 class Process:
-    """One server process and what it wrote."""
+    """One server process and what it wrote. `within`: the command that it is started by."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, within: Sequence[str] = ()) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "drills.server", msgspec.json.encode(setup).decode()],
+            [*within, sys.executable, "-m", "drills.server", msgspec.json.encode(setup).decode()],
             stdin=subprocess.PIPE,
             stdout=self._said,
             stderr=self._said,
@@ -46,11 +47,11 @@ class Process:
         return self._process.poll() is None
 
     def output(self) -> str:
-        return os.pread(self._said.fileno(), 1 << 24, 0).decode(errors="replace")
+        return self._written().decode(errors="replace")
 
-    async def ready(self) -> None:
+    async def ready(self, seconds: float = START_SECONDS) -> None:
         """Until it serves. Raises RuntimeError with what it wrote if it never does."""
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.running:
             if found := _ADDRESS.search(os.pread(self._said.fileno(), 1 << 20, 0)):
                 self.client = Client(int(found[1]))
@@ -65,6 +66,18 @@ class Process:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{point}\n".encode())
             self._process.stdin.flush()
+
+    async def tasks(self) -> int:
+        """How many its event loop has just now."""
+        before = len(_TASKS.findall(self._written()))
+        self.arm("tasks")
+        async with asyncio.timeout(START_SECONDS):
+            while len(found := _TASKS.findall(self._written())) == before:  # noqa: ASYNC110 - another process says it
+                await asyncio.sleep(_POLL_SECONDS)
+        return int(found[-1])
+
+    def _written(self) -> bytes:
+        return os.pread(self._said.fileno(), 1 << 24, 0)
 
     def send(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -114,9 +127,10 @@ def _state(stat: Path) -> str:
 class Servers:
     """The processes of one drill, on one place that they keep things in; none of them outlives the drill."""
 
-    def __init__(self, place: Place, config: Mapping[str, Any], marks: bool) -> None:
+    def __init__(self, place: Place, config: Mapping[str, Any], marks: bool, within: Sequence[str] = ()) -> None:
         self._place = place
         self._marks = marks
+        self._within = within
         self._config = {"store": place.store, "live": place.live, **config}
         self._started: list[Process] = []
         self.tracebacks: list[str] = []
@@ -129,7 +143,9 @@ class Servers:
     def begin(self, trap: str = "") -> Process:
         """Without waiting for it: one that is to die soon may never serve."""
         given = {name: value for name, value in self._config.items() if value is not None}
-        process = Process(Setup(config=given, journal=str(self._place.journal), trap=trap, marks=self._marks))
+        process = Process(
+            Setup(config=given, journal=str(self._place.journal), trap=trap, marks=self._marks), self._within
+        )
         self._started.append(process)
         return process
 
@@ -147,8 +163,10 @@ class Servers:
 
 
 @contextlib.contextmanager
-def servers(place: Place, config: Mapping[str, Any], marks: bool = True) -> Iterator[Servers]:
-    found = Servers(place, config, marks)
+def servers(
+    place: Place, config: Mapping[str, Any], marks: bool = True, within: Sequence[str] = ()
+) -> Iterator[Servers]:
+    found = Servers(place, config, marks, within)
     try:
         yield found
     finally:

@@ -14,7 +14,7 @@ from drills.client import GONE, Answer, Client, Stream
 from drills.journal import new_nonce
 from drills.oracle import ENDED, Json, Wrong, event, text_of, whole
 
-Kind = Literal["background", "background stream", "foreground stream", "foreground JSON"]
+Kind = Literal["background", "background stream", "foreground stream", "foreground JSON", "socket turn"]
 STUCK_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 
@@ -34,6 +34,7 @@ class Run(Struct, kw_only=True):
     orphaned: bool = False  # its server lost it: what that told its client of the end need not be the end's every word
     ended: Json | None = None  # as it is in the end
     hung: bool = False  # its client was left without a word
+    refused: Answer | None = None  # instead of a response
 
     @property
     def input(self) -> str:
@@ -73,6 +74,8 @@ async def _listen(client: Client, run: Run, body: Json) -> None:
                 await stream.read()
             finally:
                 take(run, stream)
+        else:
+            run.refused = Answer(stream.status, await stream.body(), stream.retry_after)
 
 
 def take(run: Run, stream: Stream) -> None:
@@ -95,6 +98,8 @@ def _answered(run: Run, answer: Answer) -> None:
         response = answer.json()
         run.id = response["id"]
         run.seen(answer.body, response)
+    else:
+        run.refused = answer
 
 
 async def _watch(client: Client, run: Run) -> None:

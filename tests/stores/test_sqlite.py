@@ -2,11 +2,10 @@
 
 import asyncio
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import apsw
@@ -195,66 +194,6 @@ async def test_who_finds_the_file_taken_waits_and_gives_up(
             other.execute("ROLLBACK")
         await kept(store, clock)
         assert store.healthy()
-
-
-@contextmanager
-def no_room(path: Path, spare: int) -> Iterator[None]:
-    """No file of this process grows beyond the size of the log of changes and a little: as on a full disk."""
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    log = path.with_name(f"{path.name}-wal")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + spare, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-
-
-@pytest.mark.parametrize("spare", [0, 100, 5_000, 20_000])
-async def test_a_full_disk_is_told_and_healed_by_itself(path: Path, clock: Clock, spare: int) -> None:
-    async with opened(path, clock) as store:
-        before = [await kept(store, clock) for _ in range(3)]
-        totals = await store.tenants()
-        news = [response(clock) for _ in range(20)]
-        with no_room(path, spare):
-            outcomes = await asyncio.gather(
-                *(store.finish(TENANT, whole(clock, new)) for new in news), return_exceptions=True
-            )
-            assert {type(outcome) for outcome in outcomes} == {Unavailable}
-            assert not store.healthy()
-            assert all([await store.get(TENANT, name) for name in before]), "reading goes on"
-        assert await store.tenants() == totals, "nothing is half done"
-        for new in news:
-            await store.finish(TENANT, whole(clock, new))
-        assert store.healthy()
-    async with opened(path, clock) as store:
-        assert (await store.tenants())[TENANT][0] == 23
-    with closing(apsw.Connection(str(path))) as connection:
-        assert connection.pragma("integrity_check") == "ok"
-
-
-async def test_a_database_that_may_not_grow_is_told_and_healed_by_itself(path: Path, clock: Clock) -> None:
-    connections: list[apsw.Connection] = []
-    apsw.connection_hooks.append(connections.append)
-    try:
-        async with opened(path, clock) as store:
-            writer = connections[0]
-            pages = writer.pragma("page_count")
-            writer.pragma("max_page_count", pages + 2)
-            writes = [kept(store, clock) for _ in range(300)]
-            outcomes = await asyncio.gather(*writes, return_exceptions=True)
-            full = [str(outcome) for outcome in outcomes if isinstance(outcome, Unavailable)]
-            assert set(full) == {"The store's disk is full."}
-            new = response(clock, text="x" * 100_000)
-            with pytest.raises(Unavailable):  # a batch of few may have found room after one of many, and healed it
-                await store.finish(TENANT, whole(clock, new))
-            assert not store.healthy()
-            entries, _ = (await store.tenants()).get(TENANT, (0, 0))
-            assert entries == 300 - len(full), "nothing is half done"
-            writer.pragma("max_page_count", 1_000_000)
-            await kept(store, clock)
-            assert store.healthy()
-    finally:
-        apsw.connection_hooks.remove(connections.append)
 
 
 @pytest.mark.parametrize("closes", [False, True])

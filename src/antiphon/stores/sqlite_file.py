@@ -52,7 +52,6 @@ class Connection:
         self._connection.set_busy_timeout(BUSY_MS)
         self._execute = self._connection.cursor().execute
         self._texts = _Texts()
-        self._changes = 0
 
     def run(self, text: str) -> Rows:
         return self._execute(text).fetchall()
@@ -71,22 +70,27 @@ class Connection:
         for name, value in settings.items():
             self._connection.pragma(name, value)
 
-    def has_written(self) -> bool:
-        """Since it was asked last."""
-        before, self._changes = self._changes, self._connection.total_changes()
-        return self._changes != before
+    @property
+    def changes(self) -> int:
+        """Rows that were written, since it was opened."""
+        return self._connection.total_changes()
+
+    def touch(self) -> None:
+        """Have a page written by the next commit, with what stands in it: this number is nobody's."""
+        self.run("PRAGMA user_version = 0")
 
     def roll_back(self) -> None:
-        """Whatever was not committed."""
-        if self._connection.in_transaction:
-            self.run("ROLLBACK")
+        """Whatever was not committed. Where the disk fails at this too, the next one that begins is told."""
+        with suppress(apsw.Error):
+            if self._connection.in_transaction:
+                self.run("ROLLBACK")
 
     def clear_log(self) -> bool:
         """Bring the log of changes into the file and empty it. False: somebody else is using it just now."""
         self._connection.set_busy_timeout(0)
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.Error:
+        except apsw.BusyError:
             return False
         finally:
             self._connection.set_busy_timeout(BUSY_MS)
@@ -107,6 +111,16 @@ def connect(path: str) -> tuple[Connection, Connection | None]:
         return pair
     except (OSError, apsw.Error) as error:
         raise _explained(path, error) from None
+
+
+def reconnect(path: str) -> tuple[Connection, Connection]:
+    """The same again, to a file that is there. Raises apsw.Error."""
+    with ExitStack() as failed:
+        writer = _set(path)
+        failed.callback(writer.close)
+        reader = _set(path, query_only=True)
+        failed.pop_all()
+    return writer, reader
 
 
 def look(path: str) -> Schema:

@@ -1,0 +1,1 @@
+"""Disks that are full or ill, below a server that works."""
