@@ -29,7 +29,7 @@ _LOOK_SECONDS = 0.2
 _SETTLE_SECONDS, _STILL_SECONDS = 10.0, 30.0
 _AT_ONCE = 50  # that connect at the same time
 _SPARE = 200  # files that the server and this process need beside sockets
-_OPEN, _RUNNING = "antiphon_websocket_connections", "antiphon_requests_running"
+_OPEN, _RUNNING = "antiphon_websocket_connections", "antiphon_num_requests_running"
 _LONG, _SHORT = "without end", "in short"
 _SCRIPT = f"""
 [[reply]]

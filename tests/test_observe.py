@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from antiphon.engines.base import State
 from antiphon.observe import Metrics, set_up_logging
+from antiphon.observe.logs import LOGGERS
 from antiphon.observe.series import Registry
 
 
@@ -59,7 +60,7 @@ def test_a_response_is_told_of_with_its_tokens_and_times(metrics: Metrics) -> No
     assert value(metrics, "antiphon_generation_tokens_total") == 5
     assert value(metrics, "antiphon_time_to_first_token_seconds_sum") == 0.5
     assert value(metrics, "antiphon_time_per_output_token_seconds_sum") == pytest.approx(0.1)
-    assert value(metrics, "antiphon_response_duration_seconds_sum") == 0.9
+    assert value(metrics, "antiphon_e2e_request_latency_seconds_sum") == 0.9
 
 
 def test_a_response_without_a_token_has_no_time_to_it(metrics: Metrics) -> None:
@@ -77,10 +78,10 @@ def test_gauges_are_read_when_asked_for(metrics: Metrics) -> None:
     well = State(name="one", engine="fake", models=("a",), healthy=True, running=3)
     ill = State(name="two", engine="fake", models=(odd,), healthy=False, breaker="open", failures=4, draining=True)
     metrics.watch_engines(lambda: [well, ill])
-    assert value(metrics, "antiphon_requests_running") == 1
+    assert value(metrics, "antiphon_num_requests_running") == 1
     queue["running"] = 5
-    assert value(metrics, "antiphon_requests_running") == 5
-    assert value(metrics, "antiphon_requests_waiting") == 0
+    assert value(metrics, "antiphon_num_requests_running") == 5
+    assert value(metrics, "antiphon_num_requests_waiting") == 0
     assert value(metrics, "antiphon_engine_up", engine="one", model="a") == 1
     assert value(metrics, "antiphon_engine_up", engine="two", model=odd) == 0
     assert value(metrics, "antiphon_engine_running", engine="one") == 3
@@ -132,7 +133,7 @@ def test_an_observation_costs_about_a_microsecond(metrics: Metrics) -> None:
 @pytest.fixture
 def lines(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[str]]]:
     """What was logged since it was last asked; afterwards, logging is as it was."""
-    loggers = [logging.getLogger(name) for name in ("antiphon", "uvicorn", "uvicorn.error")]
+    loggers = [logging.getLogger(name) for name in (*LOGGERS, "uvicorn.error")]
     before = [(one.handlers, one.level, one.propagate, one.filters) for one in loggers]
     yield lambda: capsys.readouterr().err.splitlines()
     for one, (handlers, level, propagate, filters) in zip(loggers, before, strict=True):
@@ -169,6 +170,17 @@ def test_the_level_is_heeded_and_set_up_twice_logs_once(lines: Callable[[], list
     logging.getLogger("antiphon.x").info("quiet")
     logging.getLogger("antiphon.x").warning("loud")
     assert len(lines()) == 1
+
+
+def test_of_the_client_of_a_database_only_errors_are_heard_in_lines_as_all_others(
+    lines: Callable[[], list[str]],
+) -> None:
+    set_up_logging("json", "info")
+    theirs = logging.getLogger("asyncpg.pool")
+    theirs.warning("Failed to restore the pool connection floor; retrying")
+    theirs.error("a defect")
+    (line,) = lines()
+    assert json.loads(line)["message"] == "a defect"
 
 
 def test_of_the_http_server_only_errors_are_heard_and_no_cancelled_tasks(lines: Callable[[], list[str]]) -> None:

@@ -234,6 +234,48 @@ def test_an_mcp_server_that_is_down_is_wrong(tmp_path: Path) -> None:
     assert (code, wrong(found)) == (1, {"mcp"})
 
 
+def test_an_access_log_that_cannot_be_written_is_wrong(tmp_path: Path) -> None:
+    flags = (*FAKE, "--store", "memory", "--access-log")
+    for place in ("no/log", "."):
+        code, found = examine(tmp_path, *flags, place)
+        assert (code, wrong(found)) == (1, {"watching"})
+    code, found = examine(tmp_path, *flags, "log")
+    assert (code, worst(found, "watching")["level"]) == (0, "ok")
+    assert [*tmp_path.iterdir()] == [], "it only looks"
+
+
+def test_a_collector_of_traces_that_is_away_is_a_warning_and_a_wrong_address_is_wrong(tmp_path: Path) -> None:
+    flags = (*FAKE, "--store", "memory", "--otlp-endpoint")
+    code, found = examine(tmp_path, *flags, "http://127.0.0.1:1")
+    assert (code, worst(found, "watching")["text"]) == (0, "No collector of traces answers at 127.0.0.1:1.")
+    with silent() as port:
+        code, found = examine(tmp_path, *flags, f"http://127.0.0.1:{port}")
+    assert (code, worst(found, "watching")["level"]) == (0, "ok")
+    code, found = examine(tmp_path, *flags, "ftp://127.0.0.1")
+    assert (code, wrong(found)) == (1, {"settings"})
+
+
+def test_whatever_would_keep_a_server_from_starting_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "a.toml").write_text("nonsense = 1\n")
+    flags = (*FAKE, "--store", "memory")
+    for wrong_ones in (("--prompt-dir", "prompts"), ("--allow-egress", "no host!")):
+        code, found = examine(tmp_path, *flags, *wrong_ones)
+        assert (code, wrong(found)) == (1, {"settings"})
+        assert run(tmp_path, "serve", *flags, *wrong_ones).stderr == f"antiphon: {found['settings'][0]['text']}\n"
+
+
+def test_one_thing_that_is_wrong_is_told_once_with_what_mends_it(tmp_path: Path) -> None:
+    code, found = examine(tmp_path, *FAKE, "--store", "mysql://db/antiphon")
+    assert (code, wrong(found)) == (1, {"settings"})
+    down = (("store", f"postgresql://u:{SECRET}@127.0.0.1:1/db"), ("live", f"redis://:{SECRET}@127.0.0.1:1/0"))
+    for setting, address in down:
+        code, found = examine(tmp_path, *FAKE, f"--{setting}", address)
+        (line,) = [line for lines in found.values() for line in lines if line["level"] == "wrong"]
+        assert "does not answer" in line["text"]
+        assert f"or correct --{setting}" in line["mend"]
+
+
 def test_too_few_open_files_are_a_warning(tmp_path: Path) -> None:
     code, found = examine(tmp_path, *FAKE, "--store", "memory", "--max-active-sessions", "100000000")
     assert (code, worst(found, "limits")["level"]) == (0, "warning")

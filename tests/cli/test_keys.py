@@ -69,6 +69,21 @@ def test_a_key_is_made_listed_and_revoked(tmp_path: Path) -> None:
     assert "revoked" in keys("list", "--store", place, "--tenant", "acme").stdout
 
 
+def test_keys_that_are_given_are_listed_by_what_logs_call_them(tmp_path: Path) -> None:
+    place, file, log = str(tmp_path / "my.db"), tmp_path / "keys", tmp_path / "access.log"
+    file.write_text("first-of-all\nacme key-of-acme\n")
+    given = ("--store", place, "--api-key-file", str(file))
+    listed = keys("list", *given).stdout.splitlines()
+    assert [line.split()[1:3] for line in listed[1:]] == [["default", "admin,inference"], ["acme", "inference"]]
+    name = listed[2].split()[0]
+    file.write_text("another\nfirst-of-all\nacme key-of-acme\n")
+    assert keys("list", *given, "--tenant", "acme").stdout.splitlines()[1].split()[0] == name
+    with serving(*FAKE, *given, "--access-log", str(log)) as live:
+        assert asked(live, "key-of-acme") == 200
+    assert f'"key":"{name}"' in log.read_text()
+    assert "key-of-acme" not in log.read_text() + "".join(listed)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

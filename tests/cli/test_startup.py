@@ -35,6 +35,16 @@ from tests.live import serving
             ["--engine", "fake", "--host", "no.such.host.invalid", "--api-key", "k"],
             "The host no.such.host.invalid is not known. Choose another with --host.",
         ),
+        (
+            ["--allow-origin", "app.example", "--allow-origin", "https://b"],
+            "--allow-origin is 'app.example', 'https://b'; expected SCHEME://HOST:PORT, or a list.",
+        ),
+        (["--allow-host", "https://app"], "--allow-host is 'https://app'; expected the name of a host, or a list."),
+        (["--mcp-server", "x"], "--mcp-server is 'x'; expected LABEL=URL, or a list."),
+        (
+            ["--engine", "fake", "--store", "memory", "--port", "0", "--access-log", "no/log"],
+            "The access log no/log cannot be written: No such file or directory. Name another file with --access-log.",
+        ),
     ],
 )
 @pytest.mark.shows("H.12", "I.9")
@@ -119,7 +129,9 @@ def test_a_server_that_is_told_to_stop_ends_well(tmp_path: Path, number: signal.
         assert b"Antiphon" in first
         os.kill(server.pid, number)
         assert server.wait(timeout=DEADLINE) == 0
-        assert b"Traceback" not in server.stderr.read()
+        said = server.stderr.read()
+        assert b"Traceback" not in said
+        assert b"Told to stop: nothing new is taken, and what runs has 10 seconds to end." in said
 
 
 @pytest.mark.shows("B.1", "A.3")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.errors import StartupError
 from antiphon.observe.access_log import AccessLog, Line
 
 
@@ -88,3 +89,12 @@ def test_a_disk_that_takes_nothing_costs_lines_and_nothing_else(
     log.note(line(4))
     log._write()
     assert [one["request_id"] for one in written(tmp_path / "missing" / "log")] == ["req_4"]
+
+
+def test_a_place_that_cannot_be_written_at_the_start_is_told_before_the_first_request(tmp_path: Path) -> None:
+    log = AccessLog(str(tmp_path / "missing" / "log"))
+    with pytest.raises(
+        StartupError, match=r"log cannot be written: No such file or directory\. Name another file with"
+    ):
+        log.open()
+    log.close()

@@ -1,7 +1,9 @@
 """What a prompt wants to show is brought: vetted, bounded, and once for every few minutes."""
 
 import asyncio
+import gc
 from base64 import b64encode
+from contextlib import suppress
 
 import pytest
 
@@ -218,6 +220,23 @@ async def test_a_pdf_that_every_turn_shows_is_read_once() -> None:
         for _ in range(20):
             assert await brought(source, by=by) == first
     assert children._room.running == 0
+
+
+async def test_what_was_refused_leaves_no_cycles_behind() -> None:
+    """A picture may be large: it does not wait for a search for them."""
+    gc.collect()
+    gc.disable()
+    try:
+        for source in (ImageSource("data:image/png;base64,AAAA"), FileSource("a", b64encode(png()).decode())):
+            with suppress(BadRequest):
+                await Attachments(egress()).bring("t", wanting(source))
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert not [one for one in gc.garbage if isinstance(one, BaseException)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 async def test_one_that_fails_stops_the_others() -> None:

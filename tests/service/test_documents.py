@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 import time
-import zlib
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from antiphon.errors import AntiphonError, InvalidFile, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.service.documents import Documents
+from drills.bombs.files import BROKEN_PDFS, swollen_pdf
 from tests.pictures import pdf, png
 
 pytestmark = pytest.mark.anyio
@@ -58,30 +58,13 @@ async def test_a_pdf_without_text_is_refused_and_not_read_as_nothing() -> None:
     assert "no text" in (await refusal(pdf("", ""))).message
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"%PDF-1.4",
-        b"%PDF-1.4\n" + bytes(range(256)) * 40,
-        pdf("hello")[:150],
-        pdf("hello").replace(b"/Kids [4 0 R]", b"/Kids [2 0 R]"),
-        pdf("hello").replace(b"/Pages 2 0 R", b"/Pages 1 0 R"),
-    ],
-)
+@pytest.mark.parametrize("body", BROKEN_PDFS)
 async def test_a_broken_pdf_is_a_sentence(body: bytes) -> None:
     assert isinstance(await refusal(body), InvalidFile)
 
 
-def swollen() -> bytes:
-    """A page of 150 MB that are less than one in the file."""
-    stream = zlib.compress(b"BT /F1 1 Tf (a) Tj ET\n" + b" " * 150_000_000, 1)
-    plain = pdf("x").replace(b"<< /Length 36 >>", b"<< /Length %d /Filter /FlateDecode >>" % len(stream))
-    head, _, rest = plain.partition(b"stream\n")
-    return head + b"stream\n" + stream + b"\nendstream" + rest.partition(b"endstream")[2]
-
-
 async def test_a_pdf_that_swells_is_refused_and_costs_this_process_nothing() -> None:
-    bomb = swollen()
+    bomb = swollen_pdf()
     before = _resident()
     began = time.perf_counter()
     assert isinstance(await refusal(bomb, seconds=8.0), InvalidFile)

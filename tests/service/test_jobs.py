@@ -122,6 +122,27 @@ async def test_no_more_run_at_once_than_there_are_slots_and_the_others_follow_in
         assert said == [f"number {number}" for number in range(2, 6)]  # it remembers the last four
 
 
+async def test_those_in_a_hurry_are_taken_out_of_the_queue_before_older_ones() -> None:
+    async with houses(slots=1) as (house,), attended(house):
+        house.engine.says(Text("a"))
+        first = house.engine.holds(after=0)
+        await house.background()
+        patient = [await house.background(service_tier="flex") for _ in range(24)]
+        hurried = [await house.background(service_tier="priority") for _ in range(24)]
+        for _ in range(24):
+            house.engine.says(Text("b"))
+        house.engine.says(Text("c"))
+        half = house.engine.holds(after=0)
+        first.open()
+        async with asyncio.timeout(10):
+            await half.reached.wait()
+        ended = [name for name in hurried if (await house.get(name)).status == "completed"]
+        assert len(ended) > 12, "though one in nine turns goes to the others"
+        half.open()
+        for name in (*patient, *hurried):
+            assert (await house.ended(name)).status == "completed"
+
+
 async def test_a_stream_that_waits_in_the_queue_is_told_when_its_turn_comes() -> None:
     async with houses(slots=1) as (house,), attended(house):
         house.engine.says(Text("a"))

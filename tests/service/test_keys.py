@@ -1,6 +1,7 @@
 """Who may come in: by what is known at once, what the store is asked for, and what it says later."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -41,6 +42,9 @@ class Counted:
             raise Unavailable("It is away.", retry_after=1.0)
         return await self.store.find_api_keys(ids)
 
+    async def shared(self, name: str, new: bytes) -> bytes:
+        return await self.store.shared(name, new)
+
     async def has_api_keys(self) -> bool:
         if self.fails:
             raise Unavailable("It is away.", retry_after=1.0)
@@ -70,13 +74,39 @@ async def created(store: Counted, clock: Clock, **given: Any) -> tuple[ApiKey, b
 
 
 async def test_a_given_key_is_known_at_once_and_may_do_everything() -> None:
-    keys = Keys([GivenKey("flag-1", "secret"), GivenKey("file-2", "other", "acme")])
+    keys = Keys([GivenKey("flag 1", "secret"), GivenKey("line 2", "other", "acme")])
     assert keys.required
-    assert keys.find(b"secret") == Principal(tenant="default", key="flag-1", scopes=ADMIN_TOO)
-    assert keys.find(b"other") == Principal(tenant="acme", key="file-2", scopes=frozenset({"inference"}))
+    one, other = keys.find(b"secret"), keys.find(b"other")
+    assert one is not None
+    assert other is not None
+    assert one == Principal(tenant="default", key=one.key, scopes=ADMIN_TOO)
+    assert other == Principal(tenant="acme", key=other.key, scopes=frozenset({"inference"}))
+    assert re.fullmatch("given_[0-9a-f]{12}", one.key)
+    assert one.key != other.key
     for wrong in (b"", b"secre", b"secret ", b"secrets", b"\xff", b"x" * 100_000):
         assert keys.find(wrong) is None
         assert not keys.may_ask(wrong)
+
+
+def named(keys: Keys, key: bytes) -> str:
+    found = keys.find(key)
+    assert found is not None
+    return found.key
+
+
+async def test_a_given_key_is_called_the_same_wherever_it_stands_and_on_every_server_of_a_store(store: Counted) -> None:
+    keys = Keys([GivenKey("line 1", "secret")], store)
+    await keys.open()
+    name = named(keys, b"secret")
+    keys.renew([GivenKey("line 1", "new"), GivenKey("line 2", "secret")])
+    assert named(keys, b"secret") == name
+    assert named(keys, b"new") != name
+    other = Keys([GivenKey("flag 1", "secret")], store)
+    await other.open()
+    assert named(other, b"secret") == name
+    elsewhere = Keys([GivenKey("line 1", "secret")])
+    await elsewhere.open()
+    assert named(elsewhere, b"secret") != name, "who does not have the store cannot tell what a key is called"
 
 
 async def test_the_store_is_asked_once_for_a_key_however_many_come_with_it(store: Counted, clock: Clock) -> None:
@@ -144,7 +174,7 @@ async def test_once_there_was_a_key_everybody_needs_one(store: Counted, clock: C
     await store.store.revoke_api_key(row.id)
     await keys.look()
     assert keys.required
-    later = Keys([GivenKey("flag-1", "k")])
+    later = Keys([GivenKey("flag 1", "k")])
     later.renew([])
     assert later.required
     assert later.find(b"k") is None
@@ -238,7 +268,7 @@ async def test_a_server_that_cannot_know_whether_there_are_keys_does_not_start(s
 async def test_beyond_loopback_there_has_to_be_a_key(store: Counted, clock: Clock) -> None:
     with pytest.raises(StartupError, match="antiphon keys create"):
         Keys().demand("0.0.0.0")
-    Keys([GivenKey("flag-1", "k")]).demand("0.0.0.0")
+    Keys([GivenKey("flag 1", "k")]).demand("0.0.0.0")
     keys = Keys(store=store, clock=clock)
     keys.demand("0.0.0.0")
     with pytest.raises(StartupError, match=r"Listening on 0\.0\.0\.0"):

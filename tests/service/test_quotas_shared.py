@@ -1,8 +1,12 @@
-"""Limits that several servers share through a real Redis: never more than there is, and each for itself without it."""
+"""Limits that servers share through a real Redis, or workers through their parent: never more than there is.
+
+When nobody answers, each counts for itself."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from multiprocessing import Pipe, connection
 
 import pytest
 from msgspec import Struct
@@ -12,13 +16,18 @@ from antiphon.errors import Busy
 from antiphon.service.principal import Principal
 from antiphon.service.quotas import Account, Bill, Quotas
 from antiphon.service.quotas_shared import Leased, Sharing
+from antiphon.stores.live.drawer import Drawer
+from antiphon.stores.live.parent_till import ParentTill
 from antiphon.stores.live.redis_till import RedisTill
+from antiphon.stores.live.till import Till
 from tests.services import Redis
 
 pytestmark = pytest.mark.anyio
 
 ACME = Principal(tenant="acme", key="one")
 SECONDS = 10.0
+
+Tills = Callable[[], Till]
 
 
 class Replica(Struct, frozen=True):
@@ -42,11 +51,65 @@ class Replica(Struct, frozen=True):
         return [None if one is None else one.remaining for one in self.account.standing()]
 
 
+class Parent:
+    """As the parent of workers answers them, in a thread."""
+
+    def __init__(self) -> None:
+        self.drawer = Drawer()
+        self.awake = threading.Event()
+        self.awake.set()
+        self._desks: list[connection.Connection] = []
+        self._over, self._end = Pipe()
+        self._thread = threading.Thread(target=self._serve)
+
+    def till(self) -> Till:
+        desk, till = Pipe()
+        self._desks.append(desk)
+        self._end.send_bytes(b"one more")
+        return ParentTill(till)
+
+    def _serve(self) -> None:
+        while True:
+            for one in connection.wait([self._over, *self._desks]):
+                assert isinstance(one, connection.Connection)
+                self.awake.wait()
+                try:
+                    body = one.recv_bytes()
+                except EOFError:
+                    if one is self._over:
+                        return
+                    self._desks.remove(one)
+                    continue
+                if one is not self._over:
+                    one.send_bytes(self.drawer.answer(one.fileno(), body))
+
+    @contextmanager
+    def serving(self) -> Iterator["Parent"]:
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._end.close()
+            self._thread.join(SECONDS)
+            for one in (self._over, *self._desks):
+                one.close()
+
+
+@pytest.fixture(params=[pytest.param("redis", marks=pytest.mark.needs("redis")), "parent"])
+def tills(request: pytest.FixtureRequest) -> Iterator[Tills]:
+    if request.param == "redis":
+        url: str = request.getfixturevalue("redis_url")
+        yield lambda: RedisTill(url)
+        return
+    with Parent().serving() as parent:
+        yield parent.till
+
+
 @asynccontextmanager
-async def replicas(url: str, quota: Quota, count: int = 2) -> AsyncIterator[list[Replica]]:
+async def replicas(tills: Tills, quota: Quota, count: int = 2) -> AsyncIterator[list[Replica]]:
     made, tasks = [], []
     for _ in range(count):
-        sharing = Sharing(RedisTill(url))
+        sharing = Sharing(tills())
         quotas = Quotas(sharing.lease)
         quotas.renew(quota, {})
         made.append(Replica(quotas, sharing))
@@ -67,15 +130,15 @@ async def until(true: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.shows("H.3")
-async def test_together_they_let_in_as_many_as_one_would(redis_url: str, count: int) -> None:
-    async with replicas(redis_url, Quota(requests_per_minute=60), count) as servers:
+async def test_together_they_let_in_as_many_as_one_would(tills: Tills, count: int) -> None:
+    async with replicas(tills, Quota(requests_per_minute=60), count) as servers:
         asked = [server.admit() for _ in range(100) for server in servers]
         bills = [bill for bill in await asyncio.gather(*asked) if bill is not None]
     assert 57 <= len(bills) <= 61  # a slice of three at each may be left over; one more came meanwhile
 
 
-async def test_what_one_server_spent_is_missing_at_the_other(redis_url: str) -> None:
-    async with replicas(redis_url, Quota(tokens_per_minute=600)) as (first, second):
+async def test_what_one_server_spent_is_missing_at_the_other(tills: Tills) -> None:
+    async with replicas(tills, Quota(tokens_per_minute=600)) as (first, second):
         bill = await first.admit()
         assert bill is not None
         bill.spend(500)
@@ -84,8 +147,8 @@ async def test_what_one_server_spent_is_missing_at_the_other(redis_url: str) -> 
         assert await second.admit(4 * 140) is None
 
 
-async def test_a_debt_keeps_everybody_out(redis_url: str) -> None:
-    async with replicas(redis_url, Quota(tokens_per_minute=600)) as (first, second):
+async def test_a_debt_keeps_everybody_out(tills: Tills) -> None:
+    async with replicas(tills, Quota(tokens_per_minute=600)) as (first, second):
         bill = await first.admit()
         assert bill is not None
         bill.spend(5000)
@@ -96,8 +159,8 @@ async def test_a_debt_keeps_everybody_out(redis_url: str) -> None:
         assert second.left == [None, 0]
 
 
-async def test_a_slice_that_nobody_uses_goes_back(redis_url: str) -> None:
-    async with replicas(redis_url, Quota(requests_per_minute=100)) as (first, second):
+async def test_a_slice_that_nobody_uses_goes_back(tills: Tills) -> None:
+    async with replicas(tills, Quota(requests_per_minute=100)) as (first, second):
         await first.admit()  # five are taken, one is used
         meter = first.account.purses[0].requests
         assert isinstance(meter, Leased)
@@ -107,8 +170,8 @@ async def test_a_slice_that_nobody_uses_goes_back(redis_url: str) -> None:
     assert sum(bill is not None for bill in bills) in (99, 100)
 
 
-async def test_how_many_run_elsewhere_counts_too(redis_url: str) -> None:
-    async with replicas(redis_url, Quota(concurrent_responses=3)) as (first, second):
+async def test_how_many_run_elsewhere_counts_too(tills: Tills) -> None:
+    async with replicas(tills, Quota(concurrent_responses=3)) as (first, second):
         bills = [await first.admit() for _ in range(2)]
         await second.admit()
         await until(lambda: first.account.purses[0].elsewhere == 1 and second.account.purses[0].elsewhere == 2)
@@ -123,7 +186,7 @@ async def test_how_many_run_elsewhere_counts_too(redis_url: str) -> None:
 
 
 async def test_who_runs_elsewhere_is_forgotten_with_redis(redis: Redis, redis_url: str) -> None:
-    async with replicas(redis_url, Quota(concurrent_responses=2)) as (first, second):
+    async with replicas(lambda: RedisTill(redis_url), Quota(concurrent_responses=2)) as (first, second):
         assert await first.admit() is not None
         assert await second.admit() is not None
         await until(lambda: second.account.purses[0].elsewhere == 1)
@@ -138,7 +201,7 @@ async def test_who_runs_elsewhere_is_forgotten_with_redis(redis: Redis, redis_ur
 async def test_without_redis_each_counts_for_itself_says_so_and_comes_back(
     redis: Redis, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with replicas(redis_url, Quota(requests_per_minute=60)) as (first, second):
+    async with replicas(lambda: RedisTill(redis_url), Quota(requests_per_minute=60)) as (first, second):
         assert await first.admit() is not None
         redis.stop()
         try:
@@ -147,17 +210,40 @@ async def test_without_redis_each_counts_for_itself_says_so_and_comes_back(
                 bills = [await server.admit() for _ in range(100)]
                 assert 60 <= sum(bill is not None for bill in bills) <= 61
             assert not second.sharing.up
-            assert "counted by this server alone" in caplog.text
+            assert "counted by this process alone, until Redis answers" in caplog.text
         finally:
             redis.start()
         await until(lambda: first.sharing.up and second.sharing.up)
-        assert "quotas are shared" in caplog.text
+        assert "Quotas are shared again: Redis answers" in caplog.text
         asked = [server.admit() for _ in range(50) for server in (first, second)]
         assert sum(bill is not None for bill in await asyncio.gather(*asked)) <= 61
 
 
+async def test_a_parent_that_does_not_answer_is_asked_until_it_does(caplog: pytest.LogCaptureFixture) -> None:
+    with Parent().serving() as parent:
+        async with replicas(parent.till, Quota(requests_per_minute=60)) as (first, second):
+            assert await first.admit() is not None
+            parent.awake.clear()
+            await until(lambda: not first.sharing.up)
+            assert "until the parent process answers again" in caplog.text
+            assert sum([await first.admit() is not None for _ in range(100)]) in (60, 61), "each for itself"
+            parent.awake.set()
+            await until(lambda: first.sharing.up and second.sharing.up)
+            asked = [server.admit() for _ in range(50) for server in (first, second)]
+            assert sum(bill is not None for bill in await asyncio.gather(*asked)) <= 61
+
+
+async def test_a_worker_that_is_gone_runs_nothing_any_more() -> None:
+    drawer = Drawer()
+    for worker in (1, 2):
+        drawer._elsewhere(worker, ("acme", "one"), worker)
+    assert drawer._elsewhere(3, ("acme", "one"), 1) == 3
+    drawer.forget(2)
+    assert drawer._elsewhere(3, ("acme", "one"), 1) == 1
+
+
 async def test_a_refused_crowd_does_not_ask_redis_for_each(redis: Redis, redis_url: str) -> None:
-    async with replicas(redis_url, Quota(requests_per_minute=60), 1) as (server,):
+    async with replicas(lambda: RedisTill(redis_url), Quota(requests_per_minute=60), 1) as (server,):
         while await server.admit() is not None:
             pass
         before = _commands(redis)

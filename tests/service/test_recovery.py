@@ -7,7 +7,7 @@ from antiphon.core.deltas import CallDelta, CallStarted, Text
 from antiphon.errors import ModelNotFound, Unavailable
 from antiphon.protocol.events import Completed, Failed
 from antiphon.protocol.response import Response
-from tests.service.house import TENANT, Clock, House, Listener, houses, types, wire
+from tests.service.house import TENANT, Clock, House, Listener, heard, houses, types, wire
 
 pytestmark = pytest.mark.anyio
 LEASE = 15.0
@@ -109,6 +109,53 @@ async def test_a_response_that_was_committed_is_not_run_again(clock: Clock) -> N
         await other.settled()
         assert other.engine.requests == 0
         assert await other.get(response_id) == completed
+
+
+async def test_after_a_store_was_away_nobody_is_taken_for_dead_before_it_could_give_a_sign_of_life(
+    clock: Clock,
+) -> None:
+    async with houses(2, clock) as (owner, other):
+        gate = owner.engine.holds(after=0)
+        response_id = await owner.background()
+        await gate.reached.wait()
+        owner.store.down = {"renew", "claim"}
+        clock.jump(LEASE + 1)
+        await other.jobs._look()
+        owner.store.down = set()
+        await other.jobs._look()
+        await owner.keeper.renew()
+        other.jobs._wary_until = 0.0  # the time for that is over
+        await other.jobs._look()
+        gate.open()
+        assert (await owner.ended(response_id)).status == "completed"
+        assert (owner.keeper.lost, other.engine.requests) == (0, 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_could_not_even_be_begun_while_a_store_was_away_is_run_when_it_is_back(
+    stream: bool, clock: Clock
+) -> None:
+    async with houses(1, clock, lease=0.05) as (house,):
+        house.store.down = {"start"}
+        accepted = await house.create(background=True, stream=stream)
+        (response_id,) = house.sessions._places.taken
+        await house.settled()
+        house.store.down = set()
+        clock.jump(LEASE)
+        await house.jobs.scan()
+        assert (await house.ended(response_id)).status == "completed"
+        assert house.engine.requests == 1
+        if accepted.source is not None:
+            assert isinstance((await heard(accepted.source))[-1], Completed)
+
+
+async def test_a_store_that_is_away_again_is_given_the_same_time_again(clock: Clock) -> None:
+    async with houses(1, clock) as (house,):
+        house.store.down = {"renew", "claim"}
+        await house.jobs._look()
+        first = house.jobs._wary_until
+        await house.jobs._look()  # also if there is nothing to renew
+        assert house.jobs._wary_until > first
 
 
 # ---- what gets an end

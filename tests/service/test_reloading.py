@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.config import Config
+from antiphon.config.api_keys import given_keys
 from antiphon.config.engines import EngineSpec, ModelSpec
 from antiphon.config.quotas import Quota, TenantSpec
 from antiphon.engines.building import build_pool
 from antiphon.engines.fake.engine import FakeEngine
 from antiphon.engines.pool import Pool
 from antiphon.errors import StartupError
+from antiphon.service.keys import Keys
 from antiphon.service.models import Models
 from antiphon.service.naming import naming
 from antiphon.service.principal import Principal
@@ -32,7 +35,8 @@ class Served:
         self.pool: Pool = build_pool(config)
         self.models = Models([self.pool], naming=naming(config), queue=config.queue)
         self.quotas = Quotas()
-        self._reloading = Reloading(config, self._again, self.pool, self.models, quotas=self.quotas)
+        self.keys = Keys(given_keys(config))
+        self._reloading = Reloading(config, self._again, self.pool, self.models, self.keys, self.quotas)
 
     async def says(self, config: Config | StartupError) -> None:
         self.config = config
@@ -138,24 +142,30 @@ async def test_engines_do_not_half_follow_what_needs_a_restart() -> None:
         Config(engine=("fake", "steam")),
         Config(engine=("vllm://a", "vllm://b"), engine_key="whose"),
         Config(engine="fake", alias=("a=b", "b=c")),
+        Config(engine="fake", tool_call_parser="smoke"),
+        Config(engine="fake", api_key_file=Path("no-such-file")),
     ],
 )
-async def test_settings_that_are_wrong_change_nothing(
+async def test_settings_that_are_wrong_change_nothing_not_even_keys(
     wrong: Config | StartupError, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with served(alias=("fast=fake",)) as one:
+    async with served(alias=("fast=fake",), api_key=("first",)) as one:
         before = one.pool.members()
-        await one.says(wrong)
+        await one.says(wrong if isinstance(wrong, StartupError) else replace(wrong, api_key=("second",)))
         assert caplog.messages[-1].startswith("The settings are left as they were: ")
         assert one.pool.members() == before
         assert one.models.find("fast").model == "fake"
+        assert (one.keys.find(b"first") is not None, one.keys.find(b"second")) == (True, None)
 
 
-async def test_an_engine_that_cannot_be_opened_changes_nothing(
+async def test_an_engine_that_cannot_be_opened_changes_nothing_but_who_is_let_in(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    async with served(engine=("fake",)) as one:
-        await one.says(Config(engine=("fake", "fake"), fake_script=tmp_path / "none.toml", alias=("x=fake",)))
+    async with served(engine=("fake",), api_key=("first",)) as one:
+        script = tmp_path / "none.toml"
+        await one.says(Config(engine=("fake", "fake"), fake_script=script, alias=("x=fake",), api_key=("second",)))
+        assert caplog.messages[-1].startswith("The keys of clients were read again; all else is left as it was: ")
         assert "none.toml" in caplog.messages[-1]
+        assert (one.keys.find(b"first"), one.keys.find(b"second") is not None) == (None, True), "as it says"
         assert one.engines() == ["fake"]
         assert [model.id for model in one.models.models()] == ["fake"], "nor do names"

@@ -172,3 +172,56 @@ async def test_a_stream_whose_end_cannot_be_written_fails_and_is_kept_as_failed_
         assert kept == response
         assert kept.output == response.output != []
     await watched.close()
+
+
+async def test_an_end_that_was_told_is_written_however_long_the_store_is_away(watched: Watched) -> None:
+    async with serving(FakeEngine(), watched.as_store(), keeping=Keeping(lease=0.05)) as made:
+        stream = await accepted(made.responses, stream=True)
+        watched.fail_all = True
+        response = last(await heard(stream))
+        await watched.until("finish", watched.calls.count("finish") + 5)  # its lease is over by then
+        watched.fail_all = False
+        await made.keeper.drain(5.0)
+        assert await made.stored(response.id) == response
+
+
+async def test_nobody_takes_over_what_has_an_end_that_is_still_to_be_written(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.service.keeping._PATIENCE", 60.0)
+    async with serving(FakeEngine(), watched.as_store()) as made:
+        stream = await accepted(made.responses, stream=True)
+        watched.fail_all = True
+        response = last(await heard(stream))
+        await watched.until("finish", 3)
+        watched.fail_all = False
+        async with asyncio.timeout(5):
+            while response.id not in made.keeper._held:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0)
+        watched.ahead = made.keeper.settings.lease + 1.0
+        made.keeper.claim = lambda: Claim(made.keeper.owner, time() + 600.0)  # type: ignore[method-assign]  # by the store's clock
+        await made.keeper.renew()
+        assert await made.store.claim(Claim("another", time() + 600.0), 10) == []
+        await made.keeper.drain(0.01)
+        assert not made.keeper._held
+
+
+async def test_an_answer_that_could_not_be_kept_is_what_its_key_gives_when_the_store_is_back(
+    watched: Watched, engine: FakeEngine
+) -> None:
+    async with serving(engine, watched.as_store()) as made:
+        first = await made.responses.create(TENANT, decoded(), KEY)
+        (response_id,) = made.running()
+        follower = await made.following.replay(TENANT, response_id)
+        watched.fail_all = True
+        with pytest.raises(Unavailable) as refused:
+            await result(first)
+        assert refused.value.retry_after
+        watched.fail_all = False
+        again = await result(await made.responses.create(TENANT, decoded(), KEY))
+        assert (again.id, again.status, engine.requests) == (response_id, "completed", 1)
+        assert await made.stored(again.id) == again
+        told: list[Event] = []
+        await follower.drive(told.extend)
+        await follower.leave()
+        assert last(told) == again

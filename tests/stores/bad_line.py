@@ -8,6 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 _CHUNK = 1 << 16
+_SAYS = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+_GOODBYE = b"E" + (len(_SAYS) + 4).to_bytes(4, "big") + _SAYS
 
 
 class BadLine:
@@ -16,6 +18,7 @@ class BadLine:
     def __init__(self, target: Path) -> None:
         self._target = target
         self._calls: set[asyncio.Task[None]] = set()
+        self._near: set[asyncio.StreamWriter] = set()
         self.silent = False  # takes everything and passes nothing on
         self.swallows: bytes | None = None  # what holds this is passed on, its answer is not: the line breaks; once
 
@@ -37,6 +40,7 @@ class BadLine:
 
         sides = [asyncio.create_task(self._pass(*side)) for side in ((reader, ask), (far_reader, answer))]
         self._calls |= set(sides)
+        self._near.add(writer)
         try:
             await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -44,6 +48,7 @@ class BadLine:
                 task.cancel()
             await asyncio.wait(sides)
             self._calls -= set(sides)
+            self._near.discard(writer)
             writer.transport.abort()
             far_writer.transport.abort()
 
@@ -51,6 +56,13 @@ class BadLine:
         for task in list(self._calls):
             task.cancel()
         await asyncio.sleep(0)
+
+    async def say_goodbye(self) -> None:
+        """As a server that is stopped does, on every line; that it hangs up is not noticed yet."""
+        for writer in self._near:
+            writer.write(_GOODBYE)
+        for _ in range(20):  # until it is read
+            await asyncio.sleep(0)
 
     async def _pass(self, source: asyncio.StreamReader, on: Callable[[bytes], Awaitable[bool]]) -> None:
         with contextlib.suppress(OSError):

@@ -26,12 +26,14 @@ def response(
     previous: str | None = None,
     conversation: str | None = None,
     text: str = "hello",
+    rank: int = 1,
 ) -> NewResponse:
     name = new_id("resp")
     return NewResponse(
         id=name,
         status="queued" if background else "in_progress",
         background=background,
+        rank=rank,
         created=clock(),
         deadline=clock() + 60 if background else None,
         previous=previous,

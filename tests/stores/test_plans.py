@@ -18,7 +18,9 @@ pytestmark = pytest.mark.anyio
 
 # Scans that are short by nature: what an operation has just found, what runs, a few rows for each owner or tenant, and
 # one key, or all of them where all are asked for.
-SHORT = re.compile(r"SCAN (walk|up|gone|owners|totals|api_keys|responses USING COVERING INDEX responses_running)\b")
+SHORT = re.compile(
+    r"SCAN (walk|up|gone|owners|totals|api_keys|responses USING COVERING INDEX responses_(running|queue))\b"
+)
 
 
 @contextmanager

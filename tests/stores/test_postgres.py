@@ -198,6 +198,22 @@ async def test_a_line_that_breaks_costs_nobody_an_answer(line: tuple[BadLine, Po
     assert [(await store.get(TENANT, new.id)) is not None for new in news] == [True] * 60
 
 
+async def test_a_goodbye_that_comes_before_the_line_is_closed_costs_nobody_an_answer(
+    line: tuple[BadLine, PostgresStore],
+) -> None:
+    bad, store = line
+    new = begun()
+    await store.begin(TENANT, new, claim())
+    async with asyncio.timeout(10):
+        await bad.say_goodbye()
+        assert await store.get(TENANT, new.id) is not None
+        await bad.say_goodbye()
+        await store.finish(TENANT, ended(new.id))
+        await bad.say_goodbye()
+        await asyncio.gather(*(store.begin(TENANT, begun(), claim()) for _ in range(CONNECTIONS)))
+    assert store.healthy()
+
+
 # ---- a commit whose answer gets lost: it is done again, and is there once
 
 

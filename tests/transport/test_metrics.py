@@ -77,7 +77,7 @@ async def test_queues_are_told_by_model_and_tier() -> None:
         assert found["antiphon_queue_slots", "fake"] == 1
         assert found["antiphon_queue_waiting", "fake priority"] == 1
         assert found["antiphon_queue_waiting", "fake default"] == 0
-        assert found["antiphon_requests_waiting", ""] == 3
+        assert found["antiphon_num_requests_waiting", ""] == 3
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)

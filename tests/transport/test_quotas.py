@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon.config.quotas import Quota, TenantSpec
+from antiphon.core.deltas import Text
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.transport.guard import EVERYBODY
 from antiphon.transport.ratelimits import duration
@@ -169,6 +170,34 @@ async def test_a_background_response_counts_until_it_has_ended() -> None:
         found = await server.get(f"responses/{queued['id']}")
         assert found.json()["status"] == "completed"
         assert near(counted(server), None, 100 - 2 * cost(found))
+
+
+@pytest.mark.shows("H.3")
+async def test_what_had_to_wait_in_the_background_is_charged_to_the_key_that_brought_it() -> None:
+    key: Header = (b"authorization", b"Bearer sk-one")
+    quota, body = Quota(key_tokens_per_minute=1000), {"model": "fake", "input": "hi", "background": True}
+    async with api(api_key=("sk-one", "sk-two"), quota=quota, background_slots=1) as server:
+        server.engine.says(Text("first"))
+        gate = server.engine.holds(after=0)
+        made = [(await server.post("responses", body, key)).json()["id"] for _ in range(2)]
+        async with asyncio.timeout(10):
+            await gate.reached.wait()
+        gate.open()
+        costs = [await ended(server, name, key) for name in made]
+        left = await call(server.app, "GET", "/v1/models", key)
+        assert near(told(left), None, 1000 - sum(costs))
+        other = await call(server.app, "GET", "/v1/models", (b"authorization", b"Bearer sk-two"))
+        assert told(other) == [None, 1000]
+
+
+async def ended(server: Api, response_id: str, key: Header) -> int:
+    """Wait for it; what it cost."""
+    async with asyncio.timeout(10):
+        while True:
+            found = await call(server.app, "GET", f"/v1/responses/{response_id}", key)
+            if found.json()["status"] == "completed":
+                return cost(found)
+            await asyncio.sleep(0.01)
 
 
 async def test_a_tenant_has_room_for_so_many_in_the_background() -> None:

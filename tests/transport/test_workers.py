@@ -45,13 +45,13 @@ def several(count: int, *flags: str) -> Iterator[Live]:
         yield live
 
 
-def worker_of(live: Live) -> str:
-    """Which one a new connection reaches."""
+def told(live: Live) -> dict[str, float]:
+    """What whichever worker says of all of them."""
     status, text = live.get("/metrics")
     assert status == 200
-    found = {*re.findall(rb'worker="(\d+)"', text)}
-    assert len(found) == 1
-    return str(found.pop(), "ascii")
+    lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
+    assert len({line.rpartition(" ")[0] for line in lines}) == len(lines), "each series once"
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
 def alive(process: int) -> bool:
@@ -62,15 +62,68 @@ def alive(process: int) -> bool:
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_connections_are_spread_over_the_workers_and_every_series_says_whose_it_is(tmp_path: Path) -> None:
+PROBES = 'antiphon_requests_total{route="/health",status="200"}'
+
+
+@pytest.mark.shows("H.8")
+def test_connections_are_spread_over_the_workers_and_each_of_them_tells_of_all(tmp_path: Path) -> None:
     with several(2, "--engine", "fake", "--store", str(tmp_path / "store.db")) as live:
-        counts = Counter(worker_of(live) for _ in range(200))
-        lines = live.get("/metrics")[1].decode().splitlines()
-    assert {*counts} == {"1", "2"}
-    assert min(counts.values()) >= 60  # a fair coin is below that once in some ten million times
-    series = [line for line in lines if not line.startswith("#")]
-    assert series
-    assert all(re.match(r'\w+\{worker="\d"[,}]', line) for line in series)
+        for _ in range(200):
+            assert live.get("/health")[0] == 200
+        until(lambda: told(live).get(PROBES) == 200, "some were not counted")
+        found = told(live)
+    assert min(found[f'antiphon_worker_requests_total{{worker="{number}"}}'] for number in (1, 2)) >= 60
+    assert found["antiphon_num_requests_running"] == 0
+    assert found['antiphon_engine_up{engine="fake",model="fake"}'] == 1
+    assert {f'process_open_fds{{worker="{number}"}}' for number in (1, 2)} < {*found}
+
+
+def test_what_was_counted_outlives_a_killed_worker(tmp_path: Path) -> None:
+    with several(2, "--engine", "fake", "--store", str(tmp_path / "store.db")) as live:
+        for _ in range(50):
+            live.get("/health")
+        until(lambda: told(live).get(PROBES) == 50, "some were not counted")
+        number, process = born(live)[0]
+        os.kill(process, signal.SIGKILL)
+        seen = [50.0]
+        while [one for one, _ in born(live)].count(number) < 2:
+            with contextlib.suppress(OSError, http.client.HTTPException):  # by the one that died
+                seen.append(told(live)[PROBES])
+        for _ in range(20):
+            seen.append(told(live)[PROBES])
+        assert {*seen} == {50}
+        assert f'process_cpu_seconds_total{{worker="{number}"}}' in told(live)
+
+
+@pytest.mark.shows("H.3")
+def test_workers_hold_their_clients_to_limits_together(tmp_path: Path) -> None:
+    limit = ("--quota-requests-per-minute", "100")
+    with several(2, "--engine", "fake", "--store", str(tmp_path / "store.db"), *limit) as live:
+        began = time.monotonic()
+        assert {live.post({"model": "fake", "input": "hi"})[0] for _ in range(50)} == {200}
+        until(lambda: abs(remaining(live) - min(100, 50 + filled(began))) <= 6, "the headers are not true")
+        assert max(abs(remaining(live) - min(100, 50 + filled(began))) for _ in range(10)) <= 12, "whoever is asked"
+        statuses = Counter(live.post({"model": "fake", "input": "hi"})[0] for _ in range(100))
+        assert 40 <= statuses[200] <= 50 + filled(began) + 1
+        assert statuses[200] + statuses[429] == 100
+        assert told(live)["antiphon_quotas_shared"] == 1
+        number, process = born(live)[0]
+        os.kill(process, signal.SIGKILL)
+        until(lambda: [one for one, _ in born(live)].count(number) == 2, "nobody came in its place")
+        again = Counter(live.post({"model": "fake", "input": "hi"})[0] for _ in range(40))
+        assert 50 + statuses[200] + again[200] <= 100 + filled(began) + 1, "who comes later has no more"
+
+
+def filled(began: float) -> float:
+    """What has come back of a hundred a minute, of what was taken."""
+    return (time.monotonic() - began) * 100 / 60
+
+
+def remaining(live: Live) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=DEADLINE)
+    with contextlib.closing(connection):
+        connection.request("GET", "/v1/models")
+        return int(connection.getresponse().headers["x-ratelimit-remaining-requests"])
 
 
 @pytest.mark.shows("B.2")
@@ -98,7 +151,7 @@ def test_a_killed_worker_is_replaced_and_its_background_work_taken_over(tmp_path
 
 
 def who_runs(live: Live) -> int | None:
-    found = re.search(rb'antiphon_requests_running\{worker="(\d)"\} 1', live.get("/metrics")[1])
+    found = re.search(rb'antiphon_leases_held\{worker="(\d)"\} 1', live.get("/metrics")[1])
     return int(found[1]) if found else None
 
 

@@ -11,8 +11,11 @@ import click
 from antiphon.cli.db import shown
 from antiphon.cli.options import SettingsCommand, named
 from antiphon.config import Config
+from antiphon.config.api_keys import GivenKey, given_keys
 from antiphon.errors import StartupError, Unavailable
 from antiphon.service.issuing import check_tenant, is_key_id, issue
+from antiphon.service.key_ids import secret_of
+from antiphon.service.keys import given_principal
 from antiphon.service.principal import INFERENCE, SCOPES
 from antiphon.stores.base import ApiKey, Store
 from antiphon.stores.registry import make_store
@@ -64,15 +67,16 @@ def create(config: Config, tenant: str, name: str, scope: tuple[str, ...], expir
     click.echo(key)
 
 
-@keys.command("list", cls=SettingsCommand, rows=named("store", "config"))
+@keys.command("list", cls=SettingsCommand, rows=named("store", "config", "api_key_file"))
 @click.option("--tenant", metavar="NAME", help="Those of this tenant alone.")
 def listed(config: Config, tenant: str | None) -> None:
-    """List the keys, without the keys themselves."""
+    """List the keys, without the keys themselves: those of the store, and those that the settings give."""
     if tenant is not None:
         check_tenant(tenant)
-    now = time.time()
-    rows = _with_store(config, lambda store: store.api_keys())
-    lines = [_cells(row, now) for row in rows if tenant in (None, row.tenant)]
+    now, given = time.time(), given_keys(config)
+    rows, secret = _with_store(config, lambda store: _all(store, bool(given)))
+    lines = [*(_cells(row, now) for row in rows), *(_given_cells(one, secret) for one in given)]
+    lines = [line for line in lines if tenant in (None, line[1])]
     for line in _aligned([_HEADS, *lines]) if lines else ():
         click.echo(line)
     if not lines:
@@ -87,6 +91,11 @@ def revoke(config: Config, key_id: str) -> None:
     if row is None:
         raise StartupError("There is no key with this id; `antiphon keys list` tells the ids.")
     click.echo(f"{row.id} of {row.tenant} is revoked.")
+
+
+async def _all(store: Store, given: bool) -> tuple[list[ApiKey], bytes]:
+    """And the secret by which keys are called that are given, if there are any."""
+    return await store.api_keys(), await secret_of(store) if given else b""
 
 
 def _with_store(config: Config, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -123,6 +132,11 @@ def _cells(row: ApiKey, now: float) -> tuple[str, ...]:
     state = f"revoked {_day(row.revoked)}" if row.revoked is not None else "expired" if expired else "good"
     until = "never" if row.expires is None else _day(row.expires)
     return row.id, row.tenant, _listed(row.scopes), _day(row.created), until, state, row.name
+
+
+def _given_cells(given: GivenKey, secret: bytes) -> tuple[str, ...]:
+    whose = given_principal(given, secret)
+    return whose.key, whose.tenant, _listed(whose.scopes), "", "never", "good", given.place
 
 
 def _aligned(lines: list[tuple[str, ...]]) -> Iterable[str]:

@@ -13,6 +13,8 @@ from collections import deque
 import msgspec
 from msgspec import Struct
 
+from antiphon.errors import StartupError
+
 log = logging.getLogger(__name__)
 
 STDERR = "-"
@@ -53,6 +55,13 @@ class AccessLog:
         self._well = True
 
     def open(self) -> None:
+        """Raises StartupError for a file that cannot be written: who wants a line of every request is to know."""
+        try:
+            if self._place != STDERR:
+                self._current()
+        except OSError as error:
+            said = f"The access log {self._place} cannot be written: {error.strerror}."
+            raise StartupError(f"{said} Name another file with --access-log.") from None
         self._thread.start()
 
     def note(self, line: Line) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from antiphon.observe.about import ABOUT
 
-LOGGERS = ("antiphon", "uvicorn")
+LOGGERS = ("antiphon", "uvicorn", "asyncpg")
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
@@ -45,7 +45,7 @@ class JsonLines(logging.Formatter):
 
 
 def set_up_logging(log_format: Literal["text", "json"], level: str) -> None:
-    """Send our log and the HTTP server's to stderr. Calling it again replaces what was set up."""
+    """Send our log to stderr, and that of libraries which have one. Calling it again replaces what was set up."""
     out = logging.StreamHandler(sys.stderr)
     out.setFormatter(JsonLines() if log_format == "json" else TextLines())
     for name in LOGGERS:
@@ -53,9 +53,11 @@ def set_up_logging(log_format: Literal["text", "json"], level: str) -> None:
         logger.handlers = [out]
         logger.setLevel(level.upper())
         logger.propagate = False
-    # The HTTP server tells of each start, stop and broken request; we do so ourselves, or count them. Errors are left,
-    # but for the tasks that it cancels itself when the grace of a shutdown is over.
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    # The HTTP server tells of each start, stop and broken request, and PostgreSQL's client of each time that it cannot
+    # connect, with a traceback; we do so ourselves, or count them. Errors are left, but for the tasks that the HTTP
+    # server cancels itself when the grace of a shutdown is over.
+    for name in LOGGERS[1:]:
+        logging.getLogger(name).setLevel(logging.ERROR)
     logging.getLogger("uvicorn.error").filters = [_not_cancelled]
 
 

@@ -4,8 +4,10 @@ import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from antiphon.observe.board import Board
+from antiphon.observe.joined import Joined
 from antiphon.observe.process import add_process
-from antiphon.observe.series import Counter, Histogram, Reading, Registry
+from antiphon.observe.series import Counter, Histogram, Joining, Reading, Registry
 
 # Seconds. A small model's first token takes a hundredth, a large one's under load a minute.
 WAITS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
@@ -49,9 +51,9 @@ class EngineState(Protocol):
 class Metrics:
     """Later parts add series of their own to `registry`."""
 
-    def __init__(self, version: str, worker: int | None = None) -> None:
-        """`worker`: its number, if this process is one of several; then every series says so."""
-        self.registry = registry = Registry("" if worker is None else f'worker="{worker}"')
+    def __init__(self, version: str) -> None:
+        self.registry = registry = Registry()
+        self.joined: Joined | None = None  # if this process is one of several workers
         self._requests = registry.counter(
             "antiphon_requests_total", "HTTP requests, by route and status.", ("route", "status")
         )
@@ -73,7 +75,7 @@ class Metrics:
             "antiphon_time_per_output_token_seconds", "Mean time between a response's tokens.", bounds=PER_TOKEN
         )[()]
         self._latency = registry.histogram(
-            "antiphon_response_duration_seconds", "From a response's creation to its end.", bounds=DURATIONS
+            "antiphon_e2e_request_latency_seconds", "From a response's creation to its end.", bounds=DURATIONS
         )[()]
         self._insisted = registry.counter(
             "antiphon_insist_total",
@@ -90,7 +92,7 @@ class Metrics:
             bounds=DURATIONS,
         )  # fmt: skip
         build: list[Reading] = [((version, platform.python_version()), 1.0)]
-        registry.gauge("antiphon_build_info", "What runs.", ("version", "python"), read=lambda: build)
+        registry.gauge("antiphon_build_info", "What runs.", ("version", "python"), read=lambda: build, joining="most")
         add_process(registry)
 
     def request_done(self, route: str, status: int, seconds: float) -> None:
@@ -126,10 +128,10 @@ class Metrics:
     def watch_queue(self, running: Callable[[], int], waiting: Callable[[], int]) -> None:
         """Where to read how many responses are being generated, and how many wait for it."""
         self.registry.gauge(
-            "antiphon_requests_running", "Responses being generated.", read=lambda: [((), float(running()))]
+            "antiphon_num_requests_running", "Responses being generated.", read=lambda: [((), float(running()))]
         )
         self.registry.gauge(
-            "antiphon_requests_waiting", "Responses waiting for a slot.", read=lambda: [((), float(waiting()))]
+            "antiphon_num_requests_waiting", "Responses waiting for a slot.", read=lambda: [((), float(waiting()))]
         )
 
     def watch_sockets(self, count: Callable[[], int]) -> None:
@@ -142,11 +144,11 @@ class Metrics:
         """Where to read how much is taken on, and what keeps it from being more."""
         self.registry.gauge(
             "antiphon_shedding_stage", "What is taken: 0 all, 1 no background work, 2 nothing new.",
-            read=lambda: [((), float(stage()))],
+            read=lambda: [((), float(stage()))], joining="most",
         )  # fmt: skip
         self.registry.gauge(
             "antiphon_pressure", "Loads; at 1 nothing new is taken.", ("cause",),
-            read=lambda: [((name,), load) for name, load in loads().items()],
+            read=lambda: [((name,), load) for name, load in loads().items()], joining="most",
         )  # fmt: skip
 
     def watch_quotas(
@@ -159,8 +161,8 @@ class Metrics:
         )  # fmt: skip
         if shared is not None:
             self.registry.gauge(
-                "antiphon_quotas_shared", "Whether quotas are counted together with the other servers.",
-                read=lambda: [((), float(shared()))],
+                "antiphon_quotas_shared", "Whether quotas are counted together with other servers or workers.",
+                read=lambda: [((), float(shared()))], joining="least",
             )  # fmt: skip
 
     def watch_engines(self, read: Callable[[], Iterable[EngineState]]) -> None:
@@ -170,12 +172,15 @@ class Metrics:
             "Whether the engine of a model is healthy.",
             ("engine", "model"),
             read=lambda: [((one.name, model), float(one.healthy)) for one in read() for model in one.models or ("",)],
+            joining="least",
         )
         self._gauge_engines("running", "Works that an engine has.", read, lambda one: one.running)
-        self._gauge_engines("draining", "Whether an engine gets no new work.", read, lambda one: one.draining)
+        self._gauge_engines(
+            "draining", "Whether an engine gets no new work.", read, lambda one: one.draining, joining="most"
+        )
         self._gauge_engines(
             "breaker", "Whether work is kept from an engine that failed: 1 open, 0.5 on trial.", read,
-            lambda one: _OPENNESS[one.breaker],
+            lambda one: _OPENNESS[one.breaker], joining="most",
         )  # fmt: skip
         self._gauge_engines(
             "works_total", "Works that an engine was given.", read, lambda one: one.works, kind="counter"
@@ -192,6 +197,7 @@ class Metrics:
         read: Callable[[], Iterable[EngineState]],
         value: Callable[[EngineState], float],
         kind: str = "gauge",
+        joining: Joining = "sum",
     ) -> None:
         self.registry.gauge(
             f"antiphon_engine_{name}",
@@ -199,7 +205,17 @@ class Metrics:
             ("engine",),
             read=lambda: [((one.name,), float(value(one))) for one in read()],
             kind=kind,
+            joining=joining,
         )
 
+    def join(self, board: Board, worker: int) -> None:
+        """From now on `text` is of all workers, of whom this is one."""
+        self.joined = Joined(self.registry, board, worker)
+        self.registry.gauge(
+            "antiphon_worker_requests_total", "HTTP requests that each worker answered.",
+            read=lambda: [((), sum([requests.value for requests, _ in self._by_route.values()]))], kind="counter",
+            joining="each",
+        )  # fmt: skip
+
     def text(self) -> bytes:
-        return self.registry.text()
+        return self.registry.text() if self.joined is None else self.joined.text()

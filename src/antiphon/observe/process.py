@@ -8,18 +8,20 @@ from pathlib import Path
 
 from antiphon.observe.series import Reading, Registry
 
-_STARTED = time.time()
 _PAGE = resource.getpagesize()
 
 
 def add_process(registry: Registry) -> None:
+    """To be called once, early in the life of the process."""
+    started = time.time()
+
     def gauge(name: str, help: str, value: Callable[[], float | None], kind: str = "gauge") -> None:
-        registry.gauge(f"process_{name}", help, read=lambda: _reading(value), kind=kind)
+        registry.gauge(f"process_{name}", help, read=lambda: _reading(value), kind=kind, joining="each")
 
     gauge("cpu_seconds_total", "CPU time used, in seconds.", time.process_time, "counter")
     gauge("resident_memory_bytes", "Resident memory, in bytes.", resident_bytes)
     gauge("virtual_memory_bytes", "Virtual memory, in bytes.", lambda: _memory(0))
-    gauge("start_time_seconds", "When it started, as a Unix time.", lambda: _STARTED)
+    gauge("start_time_seconds", "When it started, as a Unix time.", lambda: started)
     gauge("open_fds", "Open file descriptors.", _open_files)
     gauge("max_fds", "Most file descriptors that may be open.", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 

@@ -6,14 +6,29 @@ Everything happens in the event loop's thread: there are no locks. Labels are na
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from typing import Generic, Literal, TypeVar
+
+from msgspec import Struct
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 Labels = tuple[str, ...]
 Reading = tuple[Labels, float]
 Read = Callable[[], Iterable[Reading]]
+Sample = tuple[str, float]  # the name with its labels, as it is written, and the value
+Joining = Literal["sum", "most", "least", "each"]  # what several workers say of one series; each: labelled `worker`
+
+
+class Told(Struct, frozen=True, array_like=True):
+    """A family of series, with all that it has to tell just now."""
+
+    name: str
+    help: str
+    kind: str
+    joining: Joining
+    samples: list[Sample]
 
 
 class Counter:
@@ -26,8 +41,12 @@ class Counter:
     def add(self, amount: float = 1.0) -> None:
         self.value += amount
 
-    def lines(self, name: str, labels: str) -> Iterator[str]:
-        yield _line(name, labels, self.value)
+    def names(self, name: str, labels: str) -> list[str]:
+        return [_named(name, labels)]
+
+    def values(self) -> list[float]:
+        """In the order of the names."""
+        return [self.value]
 
 
 class Histogram:
@@ -43,14 +62,15 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
-    def lines(self, name: str, labels: str) -> Iterator[str]:
-        total = 0
-        for bound, count in zip((*self.bounds, math.inf), self.counts, strict=True):
-            total += count
-            mark = f'le="{_number(bound)}"'
-            yield _line(name + "_bucket", f"{labels},{mark}" if labels else mark, total)
-        yield _line(name + "_sum", labels, self.sum)
-        yield _line(name + "_count", labels, total)
+    def names(self, name: str, labels: str) -> list[str]:
+        marks = [f'le="{_number(bound)}"' for bound in (*self.bounds, math.inf)]
+        buckets = [_named(name + "_bucket", f"{labels},{mark}" if labels else mark) for mark in marks]
+        return [*buckets, _named(name + "_sum", labels), _named(name + "_count", labels)]
+
+    def values(self) -> list[float]:
+        """In the order of the names."""
+        buckets = [float(total) for total in accumulate(self.counts)]
+        return [*buckets, self.sum, buckets[-1]]
 
 
 Child = TypeVar("Child", Counter, Histogram)
@@ -59,6 +79,8 @@ Child = TypeVar("Child", Counter, Histogram)
 class Family(Generic[Child]):
     """Series of one name; a child for each combination of labels, made once and kept."""
 
+    joining: Joining = "sum"
+
     def __init__(self, name: str, help: str, labels: Labels, kind: str, make: Callable[[], Child]) -> None:
         self.name = name
         self.help = help
@@ -66,6 +88,7 @@ class Family(Generic[Child]):
         self.kind = kind
         self._make: Callable[[], Child] = make
         self._children: dict[Labels, Child] = {}
+        self._names: dict[Labels, list[str]] = {}  # of what they tell; to make them takes longer than all the rest
         if not labels:
             self[()]
 
@@ -75,33 +98,40 @@ class Family(Generic[Child]):
             child = self._children[values] = self._make()
         return child
 
-    def lines(self) -> Iterator[str]:
-        for number, (values, child) in enumerate(self._children.items()):
-            if number == 0:
-                yield from _head(self.name, self.help, self.kind)
-            yield from child.lines(self.name, _pairs(self.labels, values))
+    def told(self) -> Told | None:
+        """None: nobody has counted anything yet."""
+        if not self._children:
+            return None
+        samples: list[Sample] = []
+        for labels, child in self._children.items():
+            samples += zip(self._named(labels, child), child.values(), strict=True)
+        return Told(self.name, self.help, self.kind, self.joining, samples)
+
+    def _named(self, labels: Labels, child: Child) -> list[str]:
+        names = self._names.get(labels)
+        if names is None:
+            names = self._names[labels] = child.names(self.name, _pairs(self.labels, labels))
+        return names
 
 
 class Gauge:
     """Read when somebody asks."""
 
-    def __init__(self, name: str, help: str, labels: Labels, read: Read, kind: str) -> None:
+    def __init__(self, name: str, help: str, labels: Labels, read: Read, kind: str, joining: Joining) -> None:
         self.name = name
         self.help = help
         self.labels = labels
         self.kind = kind
+        self.joining: Joining = joining
         self._read = read
 
-    def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.help, self.kind)
-        for values, value in self._read():
-            yield _line(self.name, _pairs(self.labels, values), value)
+    def told(self) -> Told:
+        samples = [(_named(self.name, _pairs(self.labels, values)), value) for values, value in self._read()]
+        return Told(self.name, self.help, self.kind, self.joining, samples)
 
 
 class Registry:
-    def __init__(self, everywhere: str = "") -> None:
-        """`everywhere`: a label of every series, as it is written."""
-        self._everywhere = everywhere
+    def __init__(self) -> None:
         self._families: dict[str, Family[Counter] | Family[Histogram] | Gauge] = {}
 
     def counter(self, name: str, help: str, labels: Labels = ()) -> Family[Counter]:
@@ -114,29 +144,27 @@ class Registry:
         self._keep(family)
         return family
 
-    def gauge(self, name: str, help: str, labels: Labels = (), *, read: Read, kind: str = "gauge") -> None:
-        self._keep(Gauge(name, help, labels, read, kind))
+    def gauge(
+        self,
+        name: str,
+        help: str,
+        labels: Labels = (),
+        *,
+        read: Read,
+        kind: str = "gauge",
+        joining: Joining = "sum",
+    ) -> None:
+        self._keep(Gauge(name, help, labels, read, kind, joining))
 
     def families(self) -> "list[Family[Counter] | Family[Histogram] | Gauge]":
         """All that there is, in the order in which it is told."""
         return [*self._families.values()]
 
+    def told(self) -> list[Told]:
+        return [told for family in self._families.values() if (told := family.told()) is not None]
+
     def text(self) -> bytes:
-        lines = self._lines() if not self._everywhere else map(self._labelled, self._lines())
-        return "\n".join([*lines, ""]).encode()
-
-    def _labelled(self, line: str) -> str:
-        if line.startswith("#"):
-            return line
-        name, brace, rest = line.partition("{")
-        if brace:
-            return f"{name}{{{self._everywhere},{rest}"
-        name, _, value = line.partition(" ")
-        return f"{name}{{{self._everywhere}}} {value}"
-
-    def _lines(self) -> Iterator[str]:
-        for family in self._families.values():
-            yield from family.lines()
+        return rendered(self.told())
 
     def _keep(self, family: Family[Counter] | Family[Histogram] | Gauge) -> None:
         if family.name in self._families:
@@ -144,13 +172,16 @@ class Registry:
         self._families[family.name] = family
 
 
-def _head(name: str, help: str, kind: str) -> Iterator[str]:
-    yield f"# HELP {name} {help}"
-    yield f"# TYPE {name} {kind}"
+def rendered(families: Iterable[Told]) -> bytes:
+    lines = []
+    for one in families:
+        lines += [f"# HELP {one.name} {one.help}", f"# TYPE {one.name} {one.kind}"]
+        lines += [f"{name} {_number(value)}" for name, value in one.samples]
+    return "\n".join([*lines, ""]).encode()
 
 
-def _line(name: str, labels: str, value: float) -> str:
-    return f"{name}{{{labels}}} {_number(value)}" if labels else f"{name} {_number(value)}"
+def _named(name: str, labels: str) -> str:
+    return f"{name}{{{labels}}}" if labels else name
 
 
 def _pairs(names: Labels, values: Labels) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from antiphon.observe.series import Reading, Registry
+from antiphon.observe.series import Joining, Reading, Registry
 
 
 class Queue(Struct, frozen=True, kw_only=True):
@@ -42,18 +42,21 @@ def watch_lanes(registry: Registry, read: Callable[[], tuple[int, int]]) -> None
 def watch_leases(
     registry: Registry, held: Callable[[], int], lost: Callable[[], int], taken: Callable[[], int]
 ) -> None:
-    watch(registry, "antiphon_leases_held", "Running responses in the store that are this process's.", held)
+    watch(registry, "antiphon_leases_held", "Running responses in the store that are this process's.", held, "each")
     count(registry, "antiphon_leases_lost_total", "Responses that were lost to another process, or deleted.", lost)
     count(registry, "antiphon_leases_taken_over_total", "Responses of servers that died, taken over here.", taken)
 
 
 def watch_store(registry: Registry, well: Callable[[], bool], size: Callable[[], tuple[int, int]]) -> None:
     """`size`: bytes and responses, as they were lately."""
-    watch(registry, "antiphon_store_up", "Whether the store answers.", well)
-    watch(registry, "antiphon_store_bytes", "Bytes in the store, of all tenants; once a minute.", lambda: size()[0])
+    watch(registry, "antiphon_store_up", "Whether the store answers.", well, "least")
+    watch(
+        registry, "antiphon_store_bytes", "Bytes in the store, of all tenants; once a minute.",
+        lambda: size()[0], "most",
+    )  # fmt: skip
     watch(
         registry, "antiphon_store_responses", "Responses in the store, of all tenants; once a minute.",
-        lambda: size()[1],
+        lambda: size()[1], "most",
     )  # fmt: skip
 
 
@@ -76,8 +79,8 @@ def watch_tracing(registry: Registry, counts: Mapping[str, int]) -> None:
     )  # fmt: skip
 
 
-def watch(registry: Registry, name: str, help: str, value: Callable[[], float]) -> None:
-    registry.gauge(name, help, read=lambda: [((), float(value()))])
+def watch(registry: Registry, name: str, help: str, value: Callable[[], float], joining: Joining = "sum") -> None:
+    registry.gauge(name, help, read=lambda: [((), float(value()))], joining=joining)
 
 
 def count(registry: Registry, name: str, help: str, value: Callable[[], float]) -> None:

@@ -1,9 +1,12 @@
 """Background work: the queue is the store, and this process runs as much of it as it has slots for.
 
     submit ── a slot is free ──▶ a session here
-       └── else ──▶ given back ──▶ in the queue ──▶ claimed by whoever has a slot, the oldest first
+       └── else ──▶ given back ──▶ in the queue ──▶ claimed by whoever has a slot
 
-What a server that died left behind comes the same way: its lease runs out, and the next scan claims it.
+What is in a hurry comes first, then whose tenant has least, then what is oldest (stores/sql/turns.py).
+
+What a server that died left behind comes the same way: its lease runs out, and the next scan claims it. After a store
+was away, all leases have run out: then nothing is claimed before everybody had time for a sign of life.
 """
 
 import asyncio
@@ -70,6 +73,7 @@ class Jobs:
         self._busy = 0  # slots
         self._queued = False  # is there more in the queue than we had slots for?
         self._resting = False
+        self._wary_until = 0.0  # by the clock of the event loop
         self.taken_over = 0  # from servers that died
 
     async def submit(self, tenant: str, undertaking: Undertaking, kept: Kept) -> Source:
@@ -122,6 +126,9 @@ class Jobs:
         """Claim what can be seen to here. First a sign of life: what is our own is not to be claimed by ourselves."""
         if self._rests():
             return
+        if asyncio.get_running_loop().time() < self._wary_until:
+            await self._keeper.renew(anyway=True)
+            return
         free = max(0, self._settings.slots - self._busy) if self._takes() else 0
         self._busy += free  # nobody else may have them meanwhile
         try:
@@ -140,6 +147,8 @@ class Jobs:
         try:
             await self.scan()
         except AntiphonError as error:
+            # Longer than a look and a heartbeat take: if the store is still away at the next look, it begins anew.
+            self._wary_until = asyncio.get_running_loop().time() + self._settings.lease
             log.warning("the queue could not be looked at: %s", error)
 
     def _takes(self) -> bool:

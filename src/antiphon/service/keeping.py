@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 Remember = Callable[[str, Response, Decoded, int], None]  # the tenant, how it ended, what was asked, bytes of both
 
 _SOON = 1.0  # seconds in which a store that fails does so at once
-_PATIENCE = 0.2  # seconds before an end is written again; each time twice as long
+_PATIENCE, _LONGEST_PAUSE = 0.2, 1.0  # seconds before an end is written again; each time twice as long, up to this
+_INSISTENCE = 600.0  # seconds for which a store that is away is waited for with an end
 
 
 class Keeping(Struct, frozen=True, kw_only=True):
@@ -82,7 +83,7 @@ class Keeper:
         other = await self.store.begin(tenant, new, self.claim(), key, room)
         if other is not None:
             return other
-        return self._hold(Kept(self, tenant, response.id, fence=1, request=request, decoded=decoded))
+        return self.own(Kept(self, tenant, response.id, fence=1, request=request, decoded=decoded))
 
     async def keyed(self, tenant: str, key: Key) -> str | None:
         """The id of the response that has this key."""
@@ -102,7 +103,9 @@ class Keeper:
     async def adopt(self, tenant: str, row: StoredResponse) -> "Kept":
         """For a row that was claimed or taken. Its former owner is kept out of the live log too."""
         await self.live.fence(tenant, row.id, row.fence)
-        return self._hold(Kept(self, tenant, row.id, fence=row.fence, request=row.request, decoded=None))
+        kept = Kept(self, tenant, row.id, fence=row.fence, request=row.request, decoded=None)
+        kept.bearer = row.bearer
+        return self.own(kept)
 
     def claim(self) -> Claim:
         """This process, from now on for the length of a lease: for Store.claim and Store.take."""
@@ -131,7 +134,8 @@ class Keeper:
         if self._held.get(kept.id) is kept:
             del self._held[kept.id]
 
-    def _hold(self, kept: "Kept") -> "Kept":
+    def own(self, kept: "Kept") -> "Kept":
+        """It is renewed."""
         self._held[kept.id] = kept
         return kept
 
@@ -143,10 +147,10 @@ class Keeper:
             except AntiphonError as error:
                 log.warning("the lease could not be renewed: %s", error)
 
-    async def renew(self) -> None:
-        """One heartbeat: who is lost is told."""
+    async def renew(self, anyway: bool = False) -> None:
+        """One heartbeat: who is lost is told. `anyway`: also if nothing is held."""
         mine = dict(self._held)
-        if not mine:
+        if not mine and not anyway:
             return
         alive = await self.store.renew(self.claim(), mine.keys())
         for response_id, kept in mine.items():
@@ -171,6 +175,7 @@ class Kept:
         self.id = response_id
         self.fence = fence  # 0: it is not in the store before its end
         self.ended = False  # its end is written
+        self.bearer = ""  # the key that it is charged to, if it was taken up here
         self.lost = False
         self.on_lost: Callable[[], None] | None = None  # is called at most once, on the event loop
         self._keeper = keeper
@@ -213,10 +218,12 @@ class Kept:
         return body
 
     def insist(self, response: Response, log: Log, then: Callable[[], None]) -> None:
-        """Have its end written though nobody waits for it, again and again for as long as its lease may last.
+        """Have its end written though nobody waits for it, again and again while the store does not answer: somebody
+        may have been told of this end. So that nobody makes another one, it is renewed meanwhile.
 
         `then` is called when that is done or given up.
         """
+        self.on_lost = None
         self._keeper.hold(self._insisted(response, log, then))
 
     async def release(self) -> None:
@@ -255,12 +262,14 @@ class Kept:
             raise self.gone() from None
 
     async def _insisted(self, response: Response, log: Log, then: Callable[[], None]) -> None:
-        over, pause = time() + self._keeper.settings.lease, _PATIENCE
+        over, pause = time() + _INSISTENCE, _PATIENCE
         try:
             while not await self._written(response, log) and time() + pause < over:
+                self._keeper.own(self)
                 await asyncio.sleep(pause)
-                pause *= 2
+                pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
+            self.forget()
             then()
 
     async def _written(self, response: Response, entries: Log) -> bool:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from antiphon.config.api_keys import GivenKey
 from antiphon.errors import Busy, StartupError, Unavailable
 from antiphon.service.issuing import id_in
+from antiphon.service.key_ids import id_of, new_secret, secret_of
 from antiphon.service.principal import INFERENCE, SCOPES, Principal
 from antiphon.service.salting import TENANT
 from antiphon.stores.base import ApiKey
@@ -42,6 +43,8 @@ class KeyStore(Protocol):
 
     async def has_api_keys(self) -> bool: ...
 
+    async def shared(self, name: str, new: bytes) -> bytes: ...
+
 
 class _Known(Struct, frozen=True):
     principal: Principal
@@ -52,7 +55,9 @@ class Keys:
     def __init__(
         self, given: Iterable[GivenKey] = (), store: KeyStore | None = None, clock: Callable[[], float] = time
     ) -> None:
-        self._given = _by_digest(given)
+        self._secret = new_secret()  # of what given keys are called
+        self._named: Sequence[GivenKey] = [*given]
+        self._given = _by_digest(self._named, self._secret)
         self._stored: dict[bytes, _Known] = {}
         self._unknown: dict[bytes, float] = {}  # and until when that is believed
         self._store = store
@@ -74,6 +79,9 @@ class Keys:
         """Raises StartupError if the store cannot say whether there are keys: nobody is let in by mistake."""
         try:
             await self.look()
+            if self._store is not None:
+                self._secret = await secret_of(self._store)
+                self.renew(self._named)
         except Unavailable as error:
             raise StartupError(error.message) from None
         self._check_demand()
@@ -102,7 +110,7 @@ class Keys:
 
     def renew(self, given: Sequence[GivenKey]) -> None:
         """In place of those that were given before. Without any the doors stay closed."""
-        self._given = _by_digest(given)
+        self._named, self._given = given, _by_digest(given, self._secret)
         self.required = self.required or bool(self._given)
 
     def find(self, key: bytes) -> Principal | None:
@@ -163,14 +171,15 @@ class Keys:
             )
 
 
-def _by_digest(given: Iterable[GivenKey]) -> dict[bytes, _Known]:
-    return {sha256(one.key.encode()).digest(): _Known(_principal(one)) for one in given}
+def _by_digest(given: Iterable[GivenKey], secret: bytes) -> dict[bytes, _Known]:
+    return {sha256(one.key.encode()).digest(): _Known(given_principal(one, secret)) for one in given}
 
 
-def _principal(given: GivenKey) -> Principal:
+def given_principal(given: GivenKey, secret: bytes) -> Principal:
+    key = id_of(secret, given.key)
     if given.tenant is None:
-        return Principal(tenant=TENANT, key=given.id, scopes=SCOPES)
-    return Principal(tenant=given.tenant, key=given.id, scopes=frozenset({INFERENCE}))
+        return Principal(tenant=TENANT, key=key, scopes=SCOPES)
+    return Principal(tenant=given.tenant, key=key, scopes=frozenset({INFERENCE}))
 
 
 def _known(row: ApiKey) -> _Known:

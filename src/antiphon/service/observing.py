@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from antiphon.agent.witness import Witness
 from antiphon.config import Config
-from antiphon.config.observing import traces_url
+from antiphon.config.areas.observing import traces_url
 from antiphon.egress import Egress
 from antiphon.errors import StartupError
 from antiphon.observe import Metrics, watches
@@ -113,8 +113,6 @@ class Exporter(Tracer, Protocol):
 
 
 def _tracer(url: str, content: bool) -> Exporter:
-    if not url.startswith(("http://", "https://")):
-        raise StartupError("--otlp-endpoint is a URL that begins with http:// or https://.")
     try:
         made: Exporter = import_module(_TRACER).OtlpTracer(url, content)
     except ModuleNotFoundError as error:

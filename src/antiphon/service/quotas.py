@@ -112,10 +112,11 @@ class Purse:
 class Account:
     """Of those who come with one key: all that they are held to."""
 
-    __slots__ = ("_clock", "_requests", "_tokens", "purses")
+    __slots__ = ("_clock", "_requests", "_tokens", "key", "purses")
 
-    def __init__(self, purses: tuple[Purse, ...], clock: Callable[[], float]) -> None:
+    def __init__(self, purses: tuple[Purse, ...], clock: Callable[[], float], key: str) -> None:
         self.purses = purses
+        self.key = key
         self._clock = clock
         self._requests = tuple(purse.requests for purse in purses if purse.requests is not None)
         self._tokens = tuple(purse.tokens for purse in purses if purse.tokens is not None)
@@ -133,13 +134,13 @@ class Account:
                 for other in self.purses[:number]:
                     other.give_back(tokens, now)
                 raise busy
-        return Bill(self.purses, self._clock, tokens)
+        return Bill(self.purses, self._clock, tokens, self.key)
 
     def unasked(self) -> "Bill":
         """For what nobody can be refused any more."""
         for purse in self.purses:
             purse.running += 1
-        return Bill(self.purses, self._clock, 0.0)
+        return Bill(self.purses, self._clock, 0.0, self.key)
 
 
 class Bill(Struct, eq=False):
@@ -148,6 +149,7 @@ class Bill(Struct, eq=False):
     _purses: tuple[Purse, ...]
     _clock: Callable[[], float]
     _guess: float  # tokens that the purses were charged with
+    key: str
     _holds: int = 1
     _told: bool = False  # what it cost
 
@@ -204,14 +206,14 @@ class Quotas:
         return account
 
     @contextmanager
-    def carried(self, tenant: str) -> Iterator["Bill"]:
-        """The bill of what is started now: of who asked for it, or of the tenant if it had waited. It is held."""
+    def carried(self, tenant: str, key: str = "") -> Iterator["Bill"]:
+        """The bill of what is started now: of who asked for it, or by this key if it had waited. It is held."""
         bill = BILL.get()
         if bill is not None:
             bill.hold()
             yield bill
             return
-        bill = self.account(Principal(tenant=tenant)).unasked()
+        bill = self.account(Principal(tenant=tenant, key=key)).unasked()
         before = BILL.set(bill)
         try:
             yield bill
@@ -240,7 +242,7 @@ class Quotas:
     def _opened(self, tenant: str, key: str) -> Account:
         names = [name for name in ((tenant,), (tenant, key)) if all(name)]
         purses = [self._purse(*name) for name in names]
-        return Account(tuple(purse for purse in purses if purse is not None), self._clock)
+        return Account(tuple(purse for purse in purses if purse is not None), self._clock, key)
 
     def _purse(self, *name: str) -> Purse | None:
         if not _limits(self._quota(name[0]), of_key=len(name) > 1):
@@ -280,6 +282,11 @@ _NAMES = frozenset(Quota.__struct_fields__)
 def guessed(size: int) -> float:
     """Tokens of a request of so many bytes."""
     return size / _BYTES if size > _BYTES else 1.0
+
+
+def bearer() -> str:
+    """The id of the key that whatever this task works for is charged to."""
+    return "" if (bill := BILL.get()) is None else bill.key
 
 
 def spend(tokens: int | None) -> None:

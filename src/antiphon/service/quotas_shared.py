@@ -1,6 +1,7 @@
-"""What several servers hold their clients to together: each takes slices of a shared bucket and hands out of these.
+"""What several servers or workers hold their clients to together, by a bucket that they share.
 
-So a request waits for nobody while the slice lasts, and no request is let in that was not taken from the bucket before.
+Each takes slices of it and hands out of these. So a request waits for nobody while the slice lasts, and no request is
+let in that was not taken from the bucket before.
 A slice that nobody uses is put back; what tokens cost beyond their guess is a debt, told within `_ROUND`. How many run
 elsewhere is asked as often. While the till does not answer everybody counts for itself, which the log and the metrics
 say, until it answers again.
@@ -177,7 +178,7 @@ class Sharing:
     def _gone(self, error: Unavailable) -> None:
         if self.up:
             self.up = False
-            log.error("Quotas are counted by this server alone, until Redis answers again: %s", error)
+            log.error("Quotas are counted by this process alone, until %s answers again: %s", self._till.name, error)
 
     async def _try_again(self) -> None:
         try:
@@ -187,12 +188,13 @@ class Sharing:
         for leased in self._leased:
             leased.lost()
         self.up = True
-        log.warning("Redis answers again: quotas are shared.")
+        log.warning("Quotas are shared again: %s answers.", self._till.name)
 
 
-def make_quotas(config: Config) -> tuple[Quotas, Sharing | None]:
-    """As the settings have them; shared, if there is something to share them by."""
-    shared = till(config.live)
+def make_quotas(config: Config, of_workers: Till | None = None) -> tuple[Quotas, Sharing | None]:
+    """As the settings have them; shared, if there is something to share them by: with other servers, else with the
+    other workers of this one."""
+    shared = till(config.live) or of_workers
     sharing = None if shared is None else Sharing(shared)
     quotas = Quotas(None if sharing is None else sharing.lease, background_queue=config.background_queue)
     quotas.renew(config.quota, config.tenants)

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.config.api_keys import given_keys
+from antiphon.config.headings import FAKE, LLAMACPP, MODEL
 from antiphon.config.sources import settings
-from antiphon.config.table import FAKE, LLAMACPP, MODEL
 from antiphon.config.tables import TABLES
 from antiphon.engines.building import reads_of, seats
 from antiphon.engines.pool import Pool
@@ -53,25 +53,37 @@ class Reloading:
     async def read(self) -> None:
         async with self._one:
             try:
-                wanted = self._again()
-                self._keys.renew(given_keys(wanted))  # who is to be kept out does not wait for engines
-                await self._follow(wanted)
+                wanted, stays = self._looked_through(self._again())
+                keys = given_keys(wanted)
             except StartupError as error:
                 log.error("The settings are left as they were: %s", error)
+                return
+            self._keys.renew(keys)  # who is to be kept out does not wait for engines
+            try:
+                await self._follow(wanted)
+            except StartupError as error:
+                log.error("The keys of clients were read again; all else is left as it was: %s", error)
+                return
+        if stays:
+            log.warning("A restart is needed for what else has changed: %s", ", ".join(stays))
 
-    async def _follow(self, wanted: Config) -> None:
+    def _looked_through(self, wanted: Config) -> tuple[Config, list[str]]:
+        """As far as they can be followed, and the names of those that cannot. Raises StartupError for all that can be
+        found wrong without opening anything, so that nobody follows the half of it."""
         stays = [name for name in _lasting() if getattr(wanted, name) != getattr(self._config, name)]
         config = replace(wanted, **{name: getattr(self._config, name) for name in stays})
-        names = naming(config)
+        naming(config)
         check_reading(config)
+        seats(config)
+        return config, stays
+
+    async def _follow(self, config: Config) -> None:
         change = await self._pool.renew(seats(config))
-        self._models.renew(names, config.queue)
+        self._models.renew(naming(config), config.queue)
         self._quotas.renew(config.quota, config.tenants)
         self._config = config
         came, went = ", ".join(change.joined) or "none", ", ".join(change.left) or "none"
         log.info("The settings were read again; engines that joined: %s, that leave: %s", came, went)
-        if stays:
-            log.warning("A restart is needed for what else has changed: %s", ", ".join(stays))
 
 
 def check_reading(config: Config) -> None:

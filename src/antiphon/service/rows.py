@@ -15,7 +15,9 @@ from antiphon.core.spoken import Spoken
 from antiphon.core.tape import pack
 from antiphon.protocol.codec import Decoded, encode
 from antiphon.protocol.response import Response
+from antiphon.service.quotas import bearer
 from antiphon.service.record import input_items, stored_request
+from antiphon.service.tiers import rank
 from antiphon.stores.base import End, ItemRow, NewResponse
 
 Log = Sequence[Sequence[Entry]]
@@ -54,6 +56,8 @@ def new_row(
         id=response.id,
         status=response.status,
         background=response.background,
+        rank=rank(response),
+        bearer=bearer() if response.background else "",
         created=created,
         deadline=created + timeout if response.background and timeout is not None else None,
         previous=response.previous_response_id,

@@ -56,6 +56,7 @@ class Session(Running):
         self._writer: asyncio.Task[None] | None = None
         self._wish: _Wish | None = None
         self._body: bytes | None = None
+        self._unwritten: Unavailable | None = None  # why an end that nobody has heard of is not in the store yet
         self._readers = 0
         self._timer: asyncio.TimerHandle | None = None
         if self._kept is not None:
@@ -177,6 +178,8 @@ class Session(Running):
 
     def _tell(self, events: list[Event]) -> Awaitable[None] | None:
         """The token path."""
+        if self._unwritten is not None:
+            return None
         if self._journal is None or self._is_kept():
             self.show(len(self.log))
             return None
@@ -189,7 +192,13 @@ class Session(Running):
             return
         # A client of the foreground waits for its last word; the others may be patient.
         patience = 0.0 if self._journal is None and self._wish is None else self._charge.lease
-        self._body = await insist(lambda: kept.end(run.response, self.log), patience)
+        try:
+            self._body = await insist(lambda: kept.end(run.response, self.log), patience)
+        except Unavailable as error:
+            if self._journal is not None or self._charge.undertaking.decoded.request.stream:
+                raise
+            # Its client is refused and asks again, with the same key: then it shall hear how it ended.
+            self._unwritten = error
 
     async def _write(self, journal: Journal) -> None:
         try:
@@ -197,7 +206,10 @@ class Session(Running):
         except (Lost, ServerRestarted):
             self.lose()
         except Unavailable as error:
-            self.interrupt(error)
+            if journal.spoken:
+                self.interrupt(error)
+            else:  # nobody has heard anything: when the store is back, it is run by whoever finds it
+                self._stop("lost")
 
     async def _caught_up(self) -> None:
         assert self._journal is not None
@@ -213,7 +225,7 @@ class Session(Running):
         """What is said to those who wait for the result; and nothing of it is left to be seen to here."""
         ended = self._run.ended_at is not None
         if ended and (self._journal is None or self._is_kept()):
-            self.outcome = self._run.error or self._body or encode(self._run.response)
+            self.outcome = self._unwritten or self._run.error or self._body or encode(self._run.response)
         if (kept := self._kept) is None:
             return
         kept.forget()

@@ -141,7 +141,7 @@ class Sessions:
     def _start(self, place: Place, charge: Charge) -> tuple[Session, asyncio.Task[None]]:
         session = Session(charge, self._on_end)
         place.take(session)
-        with self._quotas.carried(charge.tenant) as bill:
+        with self._quotas.carried(charge.tenant, "" if charge.kept is None else charge.kept.bearer) as bill:
             task = self._tasks.start(session.live())
         task.add_done_callback(lambda _: place.leave())
         task.add_done_callback(lambda _: bill.leave())

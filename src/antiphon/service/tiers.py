@@ -10,9 +10,9 @@ from msgspec import Struct
 from antiphon.admission import USUAL
 from antiphon.errors import InvalidValue
 from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import ServiceTier
+from antiphon.protocol.response import Response, ServiceTier
 
-# In the queue of a model; all others have the usual rank.
+# In the queue of a model, and in that of the background; all others have the usual rank.
 _RANKS: dict[str | None, int] = {"priority": 0, "fast": 0, "ultrafast": 0, "flex": 2}
 
 RANKS = ("priority", "default", "flex")  # what the ranks are called
@@ -36,8 +36,8 @@ class Tiers(Struct, frozen=True, kw_only=True):
             )
 
 
-def rank(request: CreateResponse) -> int:
-    return _RANKS.get(request.service_tier, USUAL)
+def rank(settled: CreateResponse | Response) -> int:
+    return _RANKS.get(settled.service_tier, USUAL)
 
 
 def told(asked: str | None, ran: str | None) -> str | None:

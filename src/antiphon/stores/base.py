@@ -32,6 +32,8 @@ class NewResponse(Struct, frozen=True, kw_only=True):
     id: str
     status: Status
     background: bool = False
+    rank: int = 1  # of one for the background: whose turn comes first, 0 before 1 before 2
+    bearer: str = ""  # the key that it is charged to beside its tenant, if it has to wait
     created: float
     deadline: float | None = None  # for all attempts of a background run together
     previous: str | None = None
@@ -89,6 +91,7 @@ class StoredResponse(Struct, frozen=True, kw_only=True):
     fence: int
     attempts: int  # owners that it has had
     waited: bool = False  # for outputs of a client's tools, at any time
+    bearer: str = ""
 
 
 class Link(Struct, frozen=True):
@@ -233,8 +236,9 @@ class Store(Protocol):
     async def claim(self, claim: Claim, background: int) -> list[Claimed]:
         """Take over running responses whose lease is over: all of the foreground, at most `background` others.
 
-        Oldest first; of the background, one of each tenant in turn, and of whom least runs. Each gets a new fence and
-        one attempt more. No two callers get the same one.
+        Of the background those of the first rank, but for one in nine, which is of a lower one; among them of whom
+        least runs, and the oldest of each tenant. Each gets a new fence and one attempt more. No two callers get the
+        same one. The oldest is given first.
         """
 
     async def take(self, tenant: str, response_id: str, claim: Claim) -> StoredResponse | None:

@@ -22,6 +22,7 @@ LOST = (
     pg.ReadOnlySQLTransactionError,  # after a failover the former primary may be a replica
     pg.TargetServerAttributeNotMatched,  # or there is no primary yet
     asyncpg.InterfaceError,  # it has been closed while it was used
+    asyncpg.InternalClientError,  # or the server has just said goodbye on it: what asyncpg then says of its own state
     OSError,
 )
 
@@ -30,7 +31,14 @@ REFUSED = (pg.QueryCanceledError, pg.LockNotAvailableError, pg.InsufficientResou
 
 FAULTS = (*CONFLICT, *LOST, *REFUSED)
 
-STARTUP = (asyncpg.PostgresError, asyncpg.InterfaceError, pg.TargetServerAttributeNotMatched, OSError, ValueError)
+STARTUP = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    pg.TargetServerAttributeNotMatched,
+    OSError,
+    ValueError,
+)
 
 
 def where(url: str) -> str:

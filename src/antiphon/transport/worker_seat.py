@@ -25,7 +25,8 @@ LONGEST_REST = 10.0
 HEALTHY_SECONDS = 60.0  # who lived as long, or was told to stop, is replaced after the first pause
 PATIENCE = 1.0  # of a longer pause: who connects then goes to other workers
 
-Life = Callable[[int, connection.Connection], None]  # of a worker, by its number, with whom it tells its news
+# Of a worker, by its number: with whom it tells its news, and whom it asks what is left of limits.
+Life = Callable[[int, connection.Connection, connection.Connection], None]
 
 
 class News(Struct, frozen=True, kw_only=True):
@@ -49,6 +50,7 @@ class Seat:
         self._bind = bind
         self._process: multiprocessing.process.BaseProcess | None = None
         self._ear: connection.Connection | None = None
+        self._desk: connection.Connection | None = None
         self._began = 0.0
         self._rest = FIRST_REST
 
@@ -64,21 +66,24 @@ class Seat:
     def ears(self) -> list["int | connection.Connection"]:
         """What is ready when there is something to look at."""
         found: list[int | connection.Connection] = [] if self._process is None else [self._process.sentinel]
-        return found if self._ear is None else [*found, self._ear]
+        return [*found, *(one for one in (self._ear, self._desk) if one is not None)]
 
     def start(self) -> None:
         if self._ear is not None:
             self._ear.close()
         self._ear, mouth = multiprocessing.Pipe(duplex=False)
+        self._close_desk()
+        self._desk, till = multiprocessing.Pipe()
         self._began, self.sentence, self.due, self.up = time.monotonic(), "", None, False
         self.sockets = self.sockets or self._bind()
-        process = multiprocessing.get_context("fork").Process(target=self._live, args=(self.number, mouth))
+        process = multiprocessing.get_context("fork").Process(target=self._live, args=(self.number, mouth, till))
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # what comes before the child can hear it is kept for it
         try:
             process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         mouth.close()
+        till.close()
         self._process = process
 
     def news(self) -> News | None:
@@ -90,6 +95,14 @@ class Seat:
             self._ear.close()
             self._ear = None
             return None
+
+    def serve(self, answer: Callable[[int, bytes], bytes]) -> None:
+        """One question at a time is asked; its answer fits into the pipe, whether or not somebody reads it."""
+        try:
+            while self._desk is not None and self._desk.poll():
+                self._desk.send_bytes(answer(self.number, self._desk.recv_bytes()))
+        except (EOFError, OSError, msgspec.MsgspecError):  # whatever a worker does, its parent lives
+            self._close_desk()
 
     def ended(self) -> int | None:
         """Its code, once, if it has."""
@@ -111,6 +124,10 @@ class Seat:
             one.close()
         self.sockets = []
 
+    def leave(self) -> None:
+        """By a worker, which inherits what is its parent's."""
+        self._close_desk()
+
     def rest(self) -> float:
         return 0.0 if self.due is None else max(0.0, self.due - time.monotonic())
 
@@ -127,6 +144,12 @@ class Seat:
     def end(self) -> None:
         """However we got here, nobody is left behind."""
         self.close()
+        self._close_desk()
         if self._process is not None:
             self.signal(signal.SIGKILL)
             self._process.join()
+
+    def _close_desk(self) -> None:
+        if self._desk is not None:
+            self._desk.close()
+            self._desk = None

@@ -6,7 +6,7 @@
 
 Each has sockets of its own (SO_REUSEPORT), over which the system spreads the connections. The parent keeps them open:
 who connects while a worker is being replaced waits for the next one. A worker whose parent is gone stops as if it had
-been told to.
+been told to. The parent keeps what workers count together: a board for /metrics, and a drawer for limits.
 """
 
 import logging
@@ -26,6 +26,10 @@ from msgspec import Struct
 
 from antiphon.config import Config
 from antiphon.errors import StartupError
+from antiphon.observe.board import Board
+from antiphon.stores.live.drawer import Drawer
+from antiphon.stores.live.parent_till import ParentTill
+from antiphon.stores.live.till import Till
 from antiphon.stores.registry import named
 from antiphon.transport.server import Terminal, listen, reserve
 from antiphon.transport.worker_seat import SIGNALS, News, Seat
@@ -39,12 +43,15 @@ LAST_WORDS = 10.0  # seconds beyond the grace, in which what ends has its last w
 Announce = Callable[[str, list[str]], None]
 
 
-class Place(Struct, frozen=True):
-    """Where a worker is: its number, from 1 on, the sockets it listens on, and whom it tells that it is up."""
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a worker is: its number, from 1 on, the sockets it listens on, whom it tells that it is up, and what it
+    shares with the others: a board for what was counted, and what is left of limits."""
 
     number: int
-    sockets: list[socket.socket]
+    sockets: list[socket.socket] = []
     announce: Announce
+    board: Board
+    till: Till
 
 
 Work = Callable[[Place], None]
@@ -67,6 +74,8 @@ class Workers:
         self._reserved = reserve(config)  # the port is ours, whoever comes and goes
         self._announce: Announce | None = announce
         self._terminal = Terminal()
+        self._board = Board(config.workers)
+        self._drawer = Drawer()
         self._alone, self._hold = os.pipe()  # nobody else has the latter: who reads the former hears of our death
         self._wake, self._woken = socket.socketpair()
         port: int = self._reserved[0].getsockname()[1]
@@ -104,8 +113,10 @@ class Workers:
         code = seat.ended()
         while (news := seat.news()) is not None:
             self._hear(seat, news)
+        seat.serve(self._drawer.answer)
         if code is None:
             return
+        self._drawer.forget(seat.number)
         if self._deadline is not None:
             seat.close()  # who connects goes to those that are left
         elif self._announce is not None:
@@ -175,7 +186,7 @@ class Workers:
             for one, was in before.items():
                 signal.signal(one, was)
 
-    def _live(self, work: Work, number: int, mouth: connection.Connection) -> None:
+    def _live(self, work: Work, number: int, mouth: connection.Connection, till: connection.Connection) -> None:
         """The life of a worker, in its own process."""
         signal.set_wakeup_fd(-1)
         for one in SIGNALS:
@@ -188,8 +199,9 @@ class Workers:
         def tell(address: str, models: list[str]) -> None:
             mouth.send_bytes(msgspec.json.encode(News(address=address, models=models)))
 
+        sockets, shared = self._seats[number - 1].sockets, ParentTill(till)
         try:
-            work(Place(number, self._seats[number - 1].sockets, tell))
+            work(Place(number=number, sockets=sockets, announce=tell, board=self._board, till=shared))
         except StartupError as error:
             mouth.send_bytes(msgspec.json.encode(News(sentence=str(error))))
             sys.exit(NOT_STARTED)
@@ -200,6 +212,7 @@ class Workers:
         for one in (*self._reserved, self._wake, self._woken):
             one.close()
         for seat in self._seats:
+            seat.leave()
             if seat.number != number:
                 seat.close()
 

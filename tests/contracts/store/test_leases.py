@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.stores.base import Claimed, Lost, Store
 from tests.stores.rows import TENANT, Clock, end, owner, response, running
@@ -105,6 +106,44 @@ async def test_nobody_waits_behind_all_that_another_tenant_has_in_the_background
     assert ids(await store.claim(owner(clock, "second", 1000), 1)) == late
     assert ids(await store.claim(owner(clock, "second", 1000), 4)) == [*loud[1:4], quiet[1]]
     assert ids(await store.claim(owner(clock, "second", 1000), 100)) == loud[4:]
+
+
+async def test_what_is_in_a_hurry_is_taken_before_what_is_older(store: Store, clock: Clock) -> None:
+    ranks = {}
+    for rank in (2, 1, 0):
+        for _ in range(60):
+            new = response(clock, background=True, rank=rank)
+            await store.begin(TENANT, new, owner(clock, "first", seconds=0))
+            ranks[new.id] = rank
+            clock.now += 1
+    taken: list[int] = []
+    for _ in range(30):
+        taken += [ranks[name] for name in ids(await store.claim(owner(clock, "second", 1000), 2))]
+    assert taken.count(0) > 30, "and some of the others have had their turns"
+    taken += [ranks[name] for name in ids(await store.claim(owner(clock, "second", 1000), 1000))]
+    assert sorted(taken) == sorted(ranks.values()), "each once"
+
+
+async def test_who_takes_over_is_told_whom_to_charge(store: Store, clock: Clock) -> None:
+    new = replace(response(clock, background=True), bearer="key_1")
+    await store.begin(TENANT, new, owner(clock, "first", seconds=0))
+    [one] = await store.claim(owner(clock, "second"), 1)
+    assert one.row.bearer == "key_1"
+
+
+async def test_nobody_waits_for_ever_behind_those_in_a_hurry(store: Store, clock: Clock) -> None:
+    last = response(clock, background=True, rank=2)
+    await store.begin("patient", last, owner(clock, "first", seconds=0))
+    for _ in range(400):
+        hurried = response(clock, background=True, rank=0)
+        await store.begin(TENANT, hurried, owner(clock, "first", seconds=0))
+        [one] = await store.claim(owner(clock, "second", 10_000), 1)
+        if one.row.id == last.id:
+            return
+        assert one.row.id == hurried.id
+        await store.finish(TENANT, end(clock, hurried, fence=2))
+        clock.now += 1
+    pytest.fail("four hundred others were taken before it")
 
 
 async def test_two_that_claim_at_once_share_out(store: Store, another: Store, clock: Clock) -> None:

@@ -9,6 +9,7 @@ from antiphon.cli.doctor.port import port
 from antiphon.cli.doctor.settings import contradictions, extras, files
 from antiphon.cli.doctor.state import live_log, store
 from antiphon.cli.doctor.tools import mcp_servers
+from antiphon.cli.doctor.watchers import watchers
 
 CHECKS: dict[str, Check] = {
     "settings": contradictions,
@@ -21,6 +22,7 @@ CHECKS: dict[str, Check] = {
     "engines": engines,
     "model": embedded_models,
     "mcp": mcp_servers,
+    "watching": watchers,
     "limits": limits,
     "sandbox": sandbox,
 }

@@ -10,8 +10,8 @@ import msgspec
 from antiphon.cli.doctor.findings import Check, Finding, Line, Report, cut, wrong
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
+from antiphon.config.headings import CLIENT
 from antiphon.config.sources import Survey, settings, survey
-from antiphon.config.table import CLIENT
 from antiphon.errors import AntiphonError, StartupError
 
 WRONG = 1
@@ -63,7 +63,9 @@ async def _examined(config: Config) -> list[Line]:
     from antiphon.cli.doctor.checks import CHECKS
 
     found = await asyncio.gather(*(_bounded(check, config) for check in CHECKS.values()))
-    return [finding.of(name) for name, findings in zip(CHECKS, found, strict=True) for finding in findings]
+    lines = [finding.of(name) for name, findings in zip(CHECKS, found, strict=True) for finding in findings]
+    first = {line.text: line for line in reversed(lines)}  # several checks may stumble over one thing
+    return [line for line in lines if line.level == "ok" or first[line.text] is line]
 
 
 async def _bounded(check: Check, config: Config) -> list[Finding]:

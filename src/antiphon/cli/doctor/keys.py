@@ -41,10 +41,10 @@ def _judged(config: Config, given: int, kept: int, known: bool) -> Finding:
 
 async def _stored(config: Config) -> tuple[int, bool]:
     """How many in the store let anybody in, and whether it could be asked. One that is not up to date is left alone."""
-    if named(config.store_place)[0] == "memory":
-        return 0, True
-    store = make_store(config.store_place, config.store_ttl)
     try:
+        if named(config.store_place)[0] == "memory":
+            return 0, True
+        store = make_store(config.store_place, config.store_ttl)
         schema = await store.schema()
         if schema.current == 0:
             return 0, True

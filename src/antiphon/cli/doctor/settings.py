@@ -8,12 +8,14 @@ from msgspec import inspect
 
 from antiphon.cli.doctor.findings import Finding, fine, listed, warning, wrong
 from antiphon.config import Config
-from antiphon.config.observing import traces_url
+from antiphon.config.areas.observing import traces_url
 from antiphon.config.reasoning_keys import read_keys
 from antiphon.config.sources import Survey, settings
+from antiphon.egress import Policy
 from antiphon.engines.building import seats
 from antiphon.errors import StartupError
 from antiphon.service.naming import naming
+from antiphon.service.prompts_kept import KeptPrompts
 from antiphon.service.reloading import check_reading
 from antiphon.stores.registry import named
 from antiphon.transport import workers
@@ -60,6 +62,9 @@ def _refused(config: Config) -> Iterator[Finding]:
         lambda: check_reading(config),
         lambda: read_keys(config.reasoning_key),
         lambda: named(config.store_place),
+        lambda: Policy(config.allow_egress),
+        lambda: traces_url(config.otlp_endpoint, config.otlp_traces_endpoint),
+        lambda: KeptPrompts(folder) if (folder := config.prompt_dir) is not None and folder.exists() else None,
         lambda: workers.check(config) if config.workers > 1 else None,
     ]
     for sentence in dict.fromkeys(filter(None, map(_sentence, steps))):
@@ -161,6 +166,6 @@ def _needed(config: Config) -> dict[str, str]:
         needed["web"] = "--web-search-url"
     if config.harmony or any(spec.harmony for spec in config.engines):
         needed["harmony"] = "--harmony"
-    if traces_url(config.otlp_endpoint, config.otlp_traces_endpoint) is not None:
+    if config.otlp_endpoint is not None or config.otlp_traces_endpoint is not None:
         needed["tracing"] = "--otlp-endpoint"
     return needed

@@ -10,9 +10,9 @@ from pathlib import Path
 import apsw
 
 from antiphon.cli.db import shown
-from antiphon.cli.doctor.findings import Finding, fine, size, warning, wrong
+from antiphon.cli.doctor.findings import Finding, cut, fine, size, warning, wrong
 from antiphon.config import Config
-from antiphon.errors import StartupError
+from antiphon.errors import AntiphonError, StartupError
 from antiphon.stores.base import Schema
 from antiphon.stores.loading import load
 from antiphon.stores.registry import make_store, named
@@ -20,6 +20,7 @@ from antiphon.stores.sqlite_file import Connection, look
 
 _OLDEST_POSTGRES = 140000
 _LITTLE_ROOM = 1024**3
+_START = "Start it, let this machine reach it, or correct {}: its address, user, password and database."
 _SPARE = 2  # connections of each server beside its pool: the one that listens, and one that migrates
 
 
@@ -106,8 +107,11 @@ def _judged(what: str, schema: Schema) -> Finding:
 
 
 async def _postgres(where: str, config: Config) -> list[Finding]:
-    looked = await load("antiphon.stores.postgres_look:look")(where)
-    schema = await make_store(config.store_place, config.store_ttl).schema()
+    try:
+        looked = await load("antiphon.stores.postgres_look:look")(where)
+        schema = await make_store(config.store_place, config.store_ttl).schema()
+    except (AntiphonError, StartupError, OSError) as error:
+        return [wrong(cut(error), _START.format("--store"))]
     found = [_judged(f"{shown(config.store_place)}, PostgreSQL {looked.version}", schema)]
     if looked.number < _OLDEST_POSTGRES:
         found.append(warning("This PostgreSQL is older than 14, the oldest that is supported.", "Upgrade it."))
@@ -135,7 +139,10 @@ async def _postgres(where: str, config: Config) -> list[Finding]:
 async def live_log(config: Config) -> list[Finding]:
     if config.live is None:
         return [fine("It is the store's own.")]
-    looked = await load("antiphon.stores.live.redis_look:look")(config.live)
+    try:
+        looked = await load("antiphon.stores.live.redis_look:look")(config.live)
+    except (AntiphonError, StartupError, OSError) as error:
+        return [wrong(cut(error), _START.format("--live"))]
     found = [fine(f"{shown(config.live)}, {looked.name} {looked.version}.")]
     if looked.replica:
         found.append(wrong("It is a replica: nothing can be written there.", "Name the primary in --live."))

@@ -71,6 +71,8 @@ return elsewhere
 
 
 class RedisTill:
+    name = "Redis"
+
     def __init__(self, url: str) -> None:
         self._redis = client(url)
         self._me = new_id("conn")

@@ -22,6 +22,8 @@ class Got(Struct, frozen=True):
 
 
 class Till(Protocol):
+    name: str  # of who keeps it, for the log
+
     async def exchange(self, tenant: str, asks: Sequence[Ask]) -> list[Got]:
         """All of them at once, of buckets of one tenant. Raises Unavailable."""
 

@@ -1,13 +1,11 @@
 """Who works on what: an owner's sign of life covers everything it runs, and whoever takes over grows the fence."""
 
-from collections import Counter
 from collections.abc import Collection
-from heapq import heapify, heappop, heappush
-from random import random
 
 from antiphon.stores.base import Claim, Claimed, Lost, StoredResponse
 from antiphon.stores.sql.operation import Operation, alone, sought, sql
 from antiphon.stores.sql.responses import COLUMNS, stored
+from antiphon.stores.sql.turns import Crowd, turns
 
 _ALIVE = """
 INSERT INTO owners (owner, until) VALUES ($1, $2) ON CONFLICT (owner) DO UPDATE SET until = excluded.until
@@ -28,14 +26,15 @@ _ORPHANS = f"""
 SELECT tenant, id FROM responses WHERE ended IS NULL AND background = 0 AND {_ORPHAN} ORDER BY created, id {{skip}}
 """
 _WAITING = f"""
-SELECT tenant, id FROM responses WHERE ended IS NULL AND background = 1 AND tenant = $2 AND {_ORPHAN}
-ORDER BY created, id LIMIT $3 {{skip}}
+SELECT tenant, id FROM responses WHERE ended IS NULL AND background = 1 AND rank = $2 AND tenant = $3 AND {_ORPHAN}
+ORDER BY created, id LIMIT $4 {{skip}}
 """
 _CROWDS = f"""
-SELECT tenant, COUNT(*), SUM(waits) FROM (
-    SELECT tenant, CASE WHEN {_ORPHAN} THEN 1 ELSE 0 END AS waits FROM responses WHERE ended IS NULL AND background = 1
+SELECT rank, tenant, COUNT(*), SUM(waits) FROM (
+    SELECT rank, tenant, CASE WHEN {_ORPHAN} THEN 1 ELSE 0 END AS waits
+    FROM responses WHERE ended IS NULL AND background = 1
 ) AS unfinished
-GROUP BY tenant HAVING SUM(waits) > 0
+GROUP BY rank, tenant
 """
 
 
@@ -51,9 +50,11 @@ def renew(claim: Claim, ids: Collection[str], now: float) -> Operation[set[str]]
 def claim_orphans(claim: Claim, background: int, now: float) -> Operation[list[Claimed]]:
     orphans = yield sql(_ORPHANS, now)
     if background > 0:
-        crowds = yield sql(_CROWDS, now)
-        for tenant, turns in _turns([(name, int(waits), all - int(waits)) for name, all, waits in crowds], background):
-            orphans += yield sql(_WAITING, now, tenant, turns)
+        crowds = [
+            Crowd(rank, tenant, int(waits), all - int(waits)) for rank, tenant, all, waits in (yield sql(_CROWDS, now))
+        ]
+        for rank, tenant, count in turns(crowds, background):
+            orphans += yield sql(_WAITING, now, rank, tenant, count)
     claimed = []
     for tenant, response_id in orphans:
         row = yield from take(tenant, response_id, claim)
@@ -61,20 +62,6 @@ def claim_orphans(claim: Claim, background: int, now: float) -> Operation[list[C
             claimed.append(Claimed(tenant, row))
     yield sql("DELETE FROM owners WHERE until <= $1", now)
     return sorted(claimed, key=lambda one: (one.row.created, one.row.id))
-
-
-def _turns(crowds: list[tuple[str, int, int]], places: int) -> list[tuple[str, int]]:
-    """How many of each tenant are next, given how many of it wait and run: each goes to one of whom least runs. Among
-    several it is a matter of chance: nobody knows whose turn it was last."""
-    turns: Counter[str] = Counter()
-    queue = [(runs, random(), tenant, waits) for tenant, waits, runs in crowds]
-    heapify(queue)
-    while queue and places > turns.total():
-        runs, chance, tenant, waits = heappop(queue)
-        turns[tenant] += 1
-        if waits > 1:
-            heappush(queue, (runs + 1, chance, tenant, waits - 1))
-    return sorted(turns.items())
 
 
 def take(tenant: str, response_id: str, claim: Claim) -> Operation[StoredResponse | None]:

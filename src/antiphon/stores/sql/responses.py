@@ -13,14 +13,15 @@ from antiphon.stores.sql.operation import Operation, alone, sought, sql
 from antiphon.stores.sql.totals import Tally
 
 COLUMNS = """
-id, status, background, created, deadline, previous, conversation, request, response, tape, fence, attempts, waited
+id, status, background, created, deadline, previous, conversation, request, response, tape, fence, attempts, waited,
+bearer
 """
 SEEN = "tenant = $1 AND id = $2 AND hidden = 0 AND (expires IS NULL OR expires > $3)"
 
 _INSERT = """
-INSERT INTO responses (tenant, id, status, background, hidden, created, deadline, ended, expires, previous,
-    conversation, owner, lease, fence, attempts, bytes, request, response, tape)
-VALUES ($1, $2, $3, $4, 0, $5, $6, $7, $8, $9, $10, $11, $12, $13, 1, $14, $15, $16, $17)
+INSERT INTO responses (tenant, id, status, background, rank, bearer, hidden, created, deadline, ended, expires,
+    previous, conversation, owner, lease, fence, attempts, bytes, request, response, tape)
+VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10, $11, $12, $13, $14, $15, 1, $16, $17, $18, $19)
 ON CONFLICT (tenant, id) DO NOTHING RETURNING fence
 """
 
@@ -150,6 +151,7 @@ def stored(row: tuple[Any, ...]) -> StoredResponse:
         fence=row[10],
         attempts=row[11],
         waited=bool(row[12]),
+        bearer=row[13],
     )
 
 
@@ -167,7 +169,7 @@ def _find_room(tenant: str, room: int) -> Operation[None]:
 
 def _insert(tenant: str, new: NewResponse, status: str, rest: tuple[Any, ...]) -> Operation[bool]:
     """False if it is there already, as after an answer that got lost on its way."""
-    head = (tenant, new.id, status, int(new.background), new.created, new.deadline)
+    head = (tenant, new.id, status, int(new.background), new.rank, new.bearer, new.created, new.deadline)
     return bool((yield sql(_INSERT, *head, *rest)))
 
 

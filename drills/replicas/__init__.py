@@ -1,0 +1,1 @@
+"""Two replicas behind a proxy that die and come back, and a database that does."""
