@@ -16,7 +16,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         200_000
     )
     json_depth: Annotated[Count, Meta(description="Nesting of JSON in a request.")] = 64
-    escapes: Annotated[Count, Meta(description="Backslashes in a request body.")] = 4_000_000
+    escapes: Annotated[Count, Meta(description="Backslashes in a request body.")] = 1_500_000
     header_bytes: Annotated[Count, Meta(description="Bytes of the request line and headers together.")] = 64 * 1024
     header_seconds: Annotated[float, Meta(gt=0, description="Seconds for the headers to arrive.")] = 10.0
     body_seconds: Annotated[float, Meta(gt=0, description="Seconds for the body to arrive.")] = 60.0
@@ -35,6 +35,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     stop_strings: Annotated[Count, Meta(description="Stop sequences.")] = 4
     stop_length: Annotated[Count, Meta(description="Characters of a stop sequence.")] = 256
     choices: Annotated[Count, Meta(description="`n` and `best_of`.")] = 16
+    biases: Annotated[Count, Meta(description="Tokens in `logit_bias`.")] = 10_000
     prompts: Annotated[Count, Meta(description="Prompts of one completion, times `n` or `best_of`.")] = 128
     output_tokens: Annotated[Count, Meta(description="`max_output_tokens`.")] = 1_000_000
     tool_calls: Annotated[Count, Meta(description="`max_tool_calls`.")] = 10_000
@@ -52,7 +53,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     attached_bytes: Annotated[Count, Meta(description="Images and text of files in one prompt, all together.")] = (
         64 * 1024 * 1024
     )
-    embedding_inputs: Annotated[Count, Meta(description="Inputs of one request for embeddings.")] = 2048
+    embedding_inputs: Annotated[
+        Count, Meta(description="Inputs of one request for embeddings, and documents of one that ranks them.")
+    ] = 2048
     tokenize_characters: Annotated[Count, Meta(description="Characters of a prompt that is only tokenised.")] = (
         1_000_000
     )

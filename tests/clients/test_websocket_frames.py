@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from websockets.frames import Opcode
 
+from drills.bombs.sockets import BAD_MESSAGES, CONTINUATION, FRAMES, NO_HANDSHAKES, announced
 from tests.clients.raw_socket import (
     BINARY,
     CLOSE,
@@ -30,7 +31,6 @@ from tests.live import Live
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 MIB = 1024 * 1024
-CONTINUATION = 0
 
 
 @pytest.fixture(autouse=True)
@@ -39,40 +39,11 @@ async def unharmed(fake: Live) -> AsyncIterator[None]:
     before = fake.output().count(b"Traceback")
     yield
     await until(fake, "antiphon_websocket_connections", 0)
-    assert await gauge(fake, "antiphon_requests_running") == 0
+    assert await gauge(fake, "antiphon_num_requests_running") == 0
     assert fake.output().count(b"Traceback") == before
 
 
-def large(size: int) -> bytes:
-    """The beginning of a frame that says it is so large."""
-    return b"\x81\xff" + struct.pack("!Q", size) + b"abcd" + b"x" * 1000
-
-
-BROKEN = {
-    "1 GB": (large(1 << 30), 1009),
-    "2^63 - 1 bytes": (large((1 << 63) - 1), 1009),
-    "2^64 - 1 bytes": (large((1 << 64) - 1), 1009),
-    "one byte too many": (large(20 * MIB + 1), 1009),
-    "too many fragments": (frame(TEXT, b"", fin=False) + frame(CONTINUATION, fin=False) * 1_000_000, 1009),
-    "fragments too large": (frame(TEXT, b"x" * MIB, fin=False) + frame(CONTINUATION, b"x" * MIB, fin=False) * 24, 1009),
-    "compressed": (frame(TEXT, b"\x00" * 22, rsv1=True), 1002),
-    "not masked": (frame(TEXT, b"{}", mask=False), 1002),
-    "a close that is not masked": (frame(CLOSE, b"\x03\xe8", mask=False), 1002),
-    "another opcode": (frame(3, b"x"), 1002),
-    "a control frame that is too long": (frame(PING, b"x" * 126), 1002),
-    "a control frame in pieces": (frame(PING, fin=False), 1002),
-    "a continuation of nothing": (frame(CONTINUATION, b"{}"), 1002),
-    "a message within a message": (frame(TEXT, b"{", fin=False) + frame(TEXT, b"}"), 1002),
-    "no UTF-8": (frame(TEXT, b"\xff\xfe"), 1007),
-    "a surrogate in UTF-8": (frame(TEXT, b'{"input":"\xed\xa0\x80"}'), 1007),
-    "half a character": (frame(TEXT, b"\xc3", fin=False) + frame(CONTINUATION, b""), 1007),
-    "a code that is none": (frame(CLOSE, b"\x00\x00"), 1002),
-    "half a code": (frame(CLOSE, b"\x03"), 1002),
-    "a reason that is no UTF-8": (frame(CLOSE, b"\x03\xe8\xff"), 1007),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("sent", "code"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(("sent", "code"), FRAMES.values(), ids=FRAMES)
 async def test_who_breaks_the_protocol_is_told_with_a_code(fake: Live, sent: bytes, code: int) -> None:
     before = resident(fake)
     async with raw_socket(fake) as client:
@@ -85,7 +56,7 @@ async def test_who_breaks_the_protocol_is_told_with_a_code(fake: Live, sent: byt
 
 async def test_who_goes_on_sending_gets_to_read_why_it_shall_not(fake: Live) -> None:
     async with raw_socket(fake) as client:
-        await client.send(large(1 << 30))
+        await client.send(announced(1 << 30))
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
             await client.send(b"x" * 65536)
@@ -106,10 +77,9 @@ async def test_a_message_in_pieces_with_pings_between_them_is_one_message(fake: 
 
 @pytest.mark.shows("F1.1", "F1.2", "F.11")
 async def test_bad_messages_are_answered_one_by_one_and_the_good_one_after_them_too(fake: Live) -> None:
-    bad = [b"{", b"[]", b'{"type":"x"}', b"{}", b'{"input":"\\ud800"}', b"[" * 10_000, b""]
     async with raw_socket(fake) as client:
-        await client.send(b"".join(map(text, bad)) + frame(BINARY, b"{}") + text(CREATE))
-        for _ in (*bad, b"{}"):
+        await client.send(b"".join(map(text, BAD_MESSAGES)) + frame(BINARY, b"{}") + text(CREATE))
+        for _ in (*BAD_MESSAGES, b"{}"):
             told = await client.event()
             assert (told["type"], told["status"]) == ("error", 400)
         assert (await client.end())["type"] == "response.completed"
@@ -181,16 +151,6 @@ async def test_messages_right_before_a_close_harm_nobody(fake: Live) -> None:
         assert await client.closed() == 1000
 
 
-NO_HANDSHAKES = {
-    "without a key": request("/v1/responses", key=""),
-    "with a bad key": request("/v1/responses", key="Sec-WebSocket-Key: x"),
-    "by POST": request("/v1/responses", method="POST"),
-    "with very many headers": request("/v1/responses", *(f"X-{number}: 1" for number in range(200))),
-    "with a very long header": request("/v1/responses", f"Cookie: {'x' * 9_000}"),
-    "with a very long path": request(f"/v1/responses?{'x' * 9_000}"),
-}
-
-
 @pytest.mark.parametrize("head", NO_HANDSHAKES.values(), ids=NO_HANDSHAKES)
 async def test_what_is_no_handshake_is_refused_and_hung_up_on(fake: Live, head: bytes) -> None:
     answer = await refusal(fake, head)
@@ -209,7 +169,7 @@ async def test_an_answer_is_not_left_for_a_websocket_while_it_is_given(pausing: 
             await client.send(request("/v1/responses"))
         async with asyncio.timeout(5):
             assert b"101 Switching" not in await client.reader.read()
-        await until(pausing, "antiphon_requests_running", 0)
+        await until(pausing, "antiphon_num_requests_running", 0)
 
 
 async def test_after_an_answer_a_connection_may_become_a_websocket(fake: Live) -> None:

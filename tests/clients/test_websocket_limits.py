@@ -33,7 +33,7 @@ KEY = "sk-test-1234567890"
 MIB = 1024 * 1024
 CANCEL_SECONDS = 0.250
 MARGIN_SECONDS = 0.750  # for a busy machine
-OPEN, RUNNING = "antiphon_websocket_connections", "antiphon_requests_running"
+OPEN, RUNNING = "antiphon_websocket_connections", "antiphon_num_requests_running"
 
 SCRIPT = """
 [[reply]]

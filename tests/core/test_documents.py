@@ -1,5 +1,7 @@
 """Files are told by their bytes; in a prompt nobody can write the end of a file but us."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +39,16 @@ def test_any_bytes_are_text_that_can_be_sent_or_none(body: bytes) -> None:
     if text is not None:
         assert "\0" not in text
         text.encode()
+
+
+def test_what_is_no_text_is_not_decoded_first() -> None:
+    noise = bytes(range(256)) * 20_000
+    tracemalloc.start()
+    try:
+        assert text_in(noise) is None
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_pdf_is_one_also_behind_some_noise() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.data_urls import Unreadable
 from antiphon.core.pictures import Picture, look
+from drills.bombs.images import SIDE_DATA, swollen
 from tests.pictures import animated_webp, chunk, gif, huge_png, jpeg, png, webp
 
 APP0 = b"\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
@@ -77,15 +78,22 @@ def test_what_is_no_picture_or_a_broken_one_is_refused_with_a_sentence(body: byt
 @pytest.mark.parametrize("name", [b"iCCP", b"zTXt", b"iTXt"])
 def test_texts_and_profiles_that_swell_are_refused(name: bytes) -> None:
     """A hundred megabytes of nothing in a hundred kilobytes."""
-    begin = {b"iCCP": b"icc\0\0", b"zTXt": b"text\0\0", b"iTXt": b"text\0\x01\0en\0word\0"}[name]
-    bomb = zlib.compress(bytes(100 * 1024 * 1024), 9)
+    begin, bomb = SIDE_DATA[name], swollen(name)
     began = time.perf_counter()
     with pytest.raises(Unreadable):
-        look(png(8, 6, chunk(name, begin + bomb)))
+        look(bomb)
     assert time.perf_counter() - began < 1.0
     modest = begin + zlib.compress(b"a profile" * 100)
     assert look(png(8, 6, chunk(name, modest))).width == 8
     assert look(png(8, 6, chunk(name, begin + b"nonsense"))).width == 8
+
+
+@pytest.mark.parametrize("body", [animated_webp(8, 8, 60_000), png(8, 6, *[chunk(b"tEXt", b"")] * 60_000)])
+def test_a_picture_in_absurdly_many_pieces_is_refused_soon(body: bytes) -> None:
+    began = time.process_time()
+    with pytest.raises(Unreadable):
+        look(body)
+    assert time.process_time() - began < 0.25
 
 
 SAMPLES = [png(), jpeg(), gif(frames=2), webp(), animated_webp(9, 9, 2), LOSSY]

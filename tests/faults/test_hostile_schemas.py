@@ -5,80 +5,29 @@ from typing import Any
 
 import pytest
 
+from drills.bombs.schemas import (
+    BAD,
+    BAD_GRAMMARS,
+    BAD_PATTERNS,
+    FINE,
+    HARD,
+    UNANSWERABLE,
+    as_custom_tool,
+    as_format,
+    as_tool,
+)
 from tests.faults.wire import body, exchange, refused, request
 from tests.live import Live
 
 pytestmark = pytest.mark.anyio
 
 
-def _deep(depth: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string"}
-    for _ in range(depth):
-        schema = {"type": "array", "items": schema}
-    return schema
-
-
-def _bomb(doublings: int) -> dict[str, Any]:
-    names = [f"d{n}" for n in range(doublings)]
-    followers = [*names[1:], "leaf"]
-    defs: dict[str, Any] = {
-        name: {"allOf": [{"$ref": f"#/$defs/{after}"}, {"$ref": f"#/$defs/{after}"}]}
-        for name, after in zip(names, followers, strict=True)
-    }
-    return {"$ref": "#/$defs/d0", "$defs": {**defs, "leaf": {"type": "string"}}}
-
-
-BAD: dict[str, Any] = {
-    "property that is no schema": {"type": "object", "properties": {"foo": "bar"}},
-    "unknown type": {"type": "nope"},
-    "broken pattern": {"type": "string", "pattern": "("},
-    "enum of a hundred thousand": {"enum": list(range(90_000))},
-    "enum beyond the limit": {"enum": list(range(1_001))},
-    "too deep": _deep(33),
-    "reference to itself": {"$ref": "#"},
-    "references in a circle": {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
-    "reference to nothing": {"$ref": "#/$defs/nowhere"},
-    "reference to the network": {"$ref": "http://127.0.0.1:1/schema.json"},
-    "reference to a file": {"$ref": "file:///etc/passwd"},
-    "a million by doubling": _bomb(20),
-    "long pattern": {"type": "string", "pattern": "a" * 10_000},
-    "required that is no list": {"type": "object", "required": "all"},
-    "negative length": {"type": "string", "minLength": -1},
-    "huge": {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(20_000)}},
-}
-HARD = {
-    "nested repeats": {"type": "string", "pattern": "(a{1,1000}){1,1000}"},
-    "backtracking": {"type": "string", "pattern": "^(.*a){25}$"},
-    "classic": {"type": "string", "pattern": "(a+)+$"},
-}
-UNANSWERABLE = {
-    "long string": {"type": "string", "minLength": 10**9},
-    "long list": {"type": "array", "items": {"type": "integer"}, "minItems": 10**9},
-    "many wide lists": {"type": "array", "minItems": 9999, "items": {"type": "array", "minItems": 9999}},
-    "impossible": {"type": "integer", "minimum": 5, "maximum": 4},
-    "false": {"not": {}},
-    "recursive": {
-        "$ref": "#/$defs/node",
-        "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]}},
-    },
-}
-FINE = {
-    "type": "object",
-    "properties": {"tree": {"$ref": "#/$defs/node"}},
-    "required": ["tree"],
-    "additionalProperties": False,
-    "$defs": {
-        "node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "additionalProperties": False}
-    },
-}
-
-
 def _as_format(schema: Any) -> bytes:
-    return request(body(text={"format": {"type": "json_schema", "name": "n", "schema": schema, "strict": False}}))
+    return request(body(**as_format(schema)))
 
 
 def _as_tool(schema: Any) -> bytes:
-    return request(body(tools=[{"type": "function", "name": "f", "parameters": schema, "strict": False}]))
+    return request(body(**as_tool(schema)))
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -112,11 +61,16 @@ async def test_a_schema_that_nothing_can_satisfy_is_the_fault_of_the_request(ser
         assert answer.error()["param"] == param
 
 
-@pytest.mark.parametrize("pattern", ["(", "[", "a{2,1}", "(?P<n>a)(?P<n>b)", "\\", "a" * 10_000])
+@pytest.mark.parametrize("pattern", BAD_PATTERNS)
 async def test_a_bad_grammar_of_a_custom_tool_is_refused_by_name(server: Live, pattern: str) -> None:
-    grammar = {"type": "grammar", "syntax": "regex", "definition": pattern}
-    tool = {"type": "custom", "name": "c", "format": grammar}
-    await refused(server.port, request(body(tools=[tool])), 400, param="tools[0].format")
+    await refused(server.port, request(body(**as_custom_tool("regex", pattern))), 400, param="tools[0].format")
+
+
+@pytest.mark.parametrize("grammar", BAD_GRAMMARS, ids=lambda grammar: grammar[:20])
+async def test_a_grammar_that_cannot_be_read_is_refused_by_name_and_in_few_words(server: Live, grammar: str) -> None:
+    answer = await exchange(server.port, request(body(**as_custom_tool("lark", grammar))))
+    assert (answer.status, answer.error()["param"]) == (400, "tools[0].format.definition")
+    assert len(answer.body) < 2_000
 
 
 async def test_many_different_schemas_leave_nothing_behind(server: Live) -> None:

@@ -131,3 +131,12 @@ def test_no_field_of_an_answer_is_missing_that_we_could_know() -> None:
 def test_bad_input_is_a_bad_request(decode: Any, body: bytes) -> None:
     with pytest.raises(BadRequest):
         decode(body, Limits())
+
+
+@pytest.mark.parametrize("decode", [decode_chat, decode_completion])
+def test_there_is_an_end_to_the_biases_of_tokens(decode: Any) -> None:
+    body = {"model": "m", "messages": [], "prompt": "", "logit_bias": {str(number): 1 for number in range(4)}}
+    with pytest.raises(BadRequest) as refused:
+        decode(json.dumps(body).encode(), Limits(biases=3))
+    assert refused.value.param == "logit_bias"
+    assert decode(json.dumps(body).encode(), Limits(biases=4)).request.logit_bias["3"] == 1

@@ -59,6 +59,27 @@ documents = st.recursive(
 )
 
 
+def strings(pieces: list[str]) -> bytes:
+    return b"[" + b",".join(b'"%b"' % piece.encode() for piece in pieces) + b"]"
+
+
+@given(st.lists(st.lists(st.sampled_from([r"\\", r"\"", r"\n", "a", "[", ","]), max_size=9).map("".join), max_size=6))
+@example([r"\\\"" * 3, "[" * 9])
+def test_escapes_are_seen_through_wherever_the_slices_fall(pieces: list[str]) -> None:
+    body, limits = strings(pieces), Limits(structural_bytes=5, json_depth=1)
+    for size in (2, 3, 5, 8, 1000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(json_bounds, "_SLICE", size)
+            patch.setattr(json_bounds, "_ROOM", 1000)
+            assert verdict(body, limits) == expected(body, limits)
+
+
+@pytest.mark.parametrize("piece", [b"1", b" ", b"1 "])
+def test_numbers_and_blanks_without_end_are_refused(piece: bytes) -> None:
+    assert verdict(b'{"input":' + piece * 10_000_000 + b"}", Limits()) == "too much"
+    assert verdict(b'{"input":' + piece * 1_000_000 + b"}", Limits()) == "fine"
+
+
 @given(documents, st.integers(1, 8), st.integers(1, 30), st.sampled_from([2, 3, 7, 64, 1000]))
 @example({"a": "[[[[\\"}, 1, 30, 2)
 @example(['\\"', "\\\\", '"'], 1, 30, 3)
@@ -69,6 +90,7 @@ def test_structure_and_depth_are_exact_wherever_the_slices_fall(
     body = json.dumps(document, ensure_ascii=False).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_bounds, "_SLICE", size)
+        patch.setattr(json_bounds, "_ROOM", 1000)
         assert verdict(body, limits) == expected(body, limits)
 
 

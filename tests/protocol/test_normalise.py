@@ -8,6 +8,7 @@ from msgspec import UNSET
 from antiphon.errors import InvalidValue
 from antiphon.protocol.codec import encode
 from antiphon.protocol.items import (
+    ComputerCallOutput,
     FunctionCallOutput,
     InputText,
     ItemReference,
@@ -15,6 +16,7 @@ from antiphon.protocol.items import (
     Message,
     OutputText,
     Reasoning,
+    Screenshot,
 )
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import JsonSchemaFormat
@@ -67,6 +69,13 @@ def test_null_is_the_same_as_nothing() -> None:
     assert b"null" not in encode(decoded.input)
     assert decoded.temperature is None
     assert decoded.tools == []
+
+
+def test_a_null_in_a_screenshot_is_nothing_too() -> None:
+    shot = {"type": "computer_screenshot", "image_url": "data:,", "file_id": None, "detail": None}
+    (item,) = request(input=[{"type": "computer_call_output", "call_id": "c", "output": shot}]).input
+    assert isinstance(item, ComputerCallOutput)
+    assert item.output == Screenshot(image_url="data:,")
 
 
 def test_tool_outputs_are_strings_or_parts() -> None:

@@ -7,13 +7,13 @@ import pytest
 from antiphon.engines.base import JSON, Deed, Relayed
 from antiphon.engines.fake import FakeEngine
 from antiphon.limits import Limits
+from drills.bombs.forms import BOUNDARY, form
 from tests.asgi import Answer, call
 from tests.transport.api import Api, api
 
 pytestmark = pytest.mark.anyio
 
 CATS = {"query": "where is the cat", "documents": ["a bill was passed", "the cat is on the mat", "dogs bark"]}
-BOUNDARY = "----------x"
 FORM = (b"content-type", f"multipart/form-data; boundary={BOUNDARY}".encode())
 
 
@@ -28,19 +28,6 @@ class Spy(FakeEngine):
     async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
         self.heard.append((model, deed, body, media_type))
         return self._answer or await super().relay(model, deed, body, media_type)
-
-
-def form(*fields: tuple[str, str], file: bytes = b"RIFF\r\n--x\0", end: str = "--") -> bytes:
-    parts = [
-        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields
-    ]
-    audio = 'Content-Disposition: form-data; name="file"; filename="a.wav"\r\nContent-Type: audio/wav'
-    return (
-        "".join(parts).encode()
-        + f"--{BOUNDARY}\r\n{audio}\r\n\r\n".encode()
-        + file
-        + f"\r\n--{BOUNDARY}{end}\r\n".encode()
-    )
 
 
 async def heard(fake: Api, body: bytes, path: str = "/v1/audio/transcriptions") -> Answer:
@@ -84,6 +71,16 @@ async def test_only_good_json_is_passed_on(body: bytes, param: str | None) -> No
     async with api(engine=engine) as fake:
         answer = await fake.post("rerank", body)
     assert (answer.status, answer.error["param"], engine.heard) == (400, param, [])
+
+
+async def test_there_is_an_end_to_what_is_ranked() -> None:
+    async with api(engine=(engine := Spy()), limits=Limits(embedding_inputs=3)) as fake:
+        answer = await fake.post("rerank", {"model": "fake", "query": "x", "documents": ["x"] * 4})
+        assert (answer.status, answer.error["param"], engine.heard) == (400, "documents", [])
+        await fake.made("rerank", {"model": "fake", "query": "x", "documents": ["x"] * 3})
+        assert (
+            await fake.post("pooling", {"model": "fake", "input": [1, 2, 3, 4]})
+        ).status == 404  # tokens of one text
 
 
 async def test_an_alias_is_the_engines_own_name_on_the_way_and_the_clients_on_the_way_back() -> None:

@@ -1,5 +1,7 @@
 """Counts of an exchange → the usage of a chat completion or a completion, and an error → the last thing in a stream."""
 
+from msgspec import UNSET
+
 from antiphon.core.prompt import Counts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.chat_answers import (
@@ -22,4 +24,7 @@ def completion_usage(counts: Counts) -> CompletionUsage:
 
 
 def stream_fault(error: AntiphonError) -> StreamFault:
-    return StreamFault(error=ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code))
+    return StreamFault(
+        error=ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code),
+        retry_after=UNSET if error.retry_after is None else error.retry_after,
+    )

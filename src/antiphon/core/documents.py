@@ -39,13 +39,14 @@ def is_pdf(body: bytes) -> bool:
 def text_in(body: bytes) -> str | None:
     """None if it is no text."""
     encoding = next((encoding for mark, encoding in _MARKS if body.startswith(mark)), None) or _guessed(body)
+    head = body[:_LOOKED_AT].decode(encoding, "ignore")  # before all of it is, which may be large
+    if sum(map(head.count, _BINARY)) > _SOME * len(head):
+        return None
     try:
         text = body.decode(encoding)
     except UnicodeDecodeError:
         return None
-    head = text[:_LOOKED_AT]
-    odd = sum(map(head.count, _BINARY))
-    return None if "\0" in text or odd > _SOME * len(head) else text
+    return None if "\0" in text else text
 
 
 def kind_of(body: bytes) -> str:

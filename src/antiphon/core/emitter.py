@@ -309,13 +309,11 @@ class Emitter:
 
     def _sealed(self, out: Out) -> Out:
         """Number the events and let the Response keep up with them."""
-        number = self._number
-        for event in out:
+        for number, event in enumerate(out, self._number):
             event.sequence_number = number
-            number += 1
             if type(event) in ADDING:
                 self.response = apply(self.response, event)
-        self._number = number
+        self._number += len(out)
         if self._obfuscates:
             obfuscate(out)
         return out

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from antiphon.core.data_urls import Unreadable
 
-_MOST_PIECES: Final = 300_000  # a GIF of 20 MB has some 80,000
+_MOST_BLOCKS: Final = 300_000  # a GIF of 20 MB has some 80,000
+_MOST_CHUNKS: Final = 50_000  # of the others, which cut into larger pieces
 _MOST_SCANS: Final = 256  # of a progressive JPEG; each costs a decoder a walk over the whole picture
 _MOST_SIDE_DATA: Final = 8 * 1024 * 1024  # bytes that texts and colour profiles of a PNG may inflate to
 
@@ -90,7 +91,7 @@ def _png(body: bytes) -> Picture:
 def _png_chunks(body: bytes) -> Iterator[tuple[bytes, int, int]]:
     """Names, and where their data are; to the end of the picture, or of the file."""
     at, name = 8, b""
-    for _ in range(_MOST_PIECES):
+    for _ in range(_MOST_CHUNKS):
         if at + 8 > len(body) or name == b"IEND":
             return
         (length,), name = _BIG.unpack_from(body, at), body[at + 4 : at + 8]
@@ -125,7 +126,7 @@ _ALONE: Final = frozenset({0x01, *range(0xD0, 0xD9)})
 
 def _jpeg(body: bytes) -> Picture:
     at = 2
-    for _ in range(_MOST_PIECES):
+    for _ in range(_MOST_CHUNKS):
         if body[at] != 0xFF:
             raise _Broken
         marker = body[at + 1]
@@ -167,12 +168,12 @@ def _gif(body: bytes) -> Picture:
             at += 11 + _colours(body[at + 9])
         else:
             raise _Broken
-        while at < len(body) and body[at] and pieces < _MOST_PIECES:
+        while at < len(body) and body[at] and pieces < _MOST_BLOCKS:
             at += body[at] + 1
             pieces += 1
         at += 1
         pieces += 1
-        if pieces > _MOST_PIECES:
+        if pieces > _MOST_BLOCKS:
             raise _Broken
     if not frames:
         raise _Broken
@@ -189,18 +190,21 @@ def _colours(flags: int) -> int:
 
 def _webp(body: bytes) -> Picture:
     """Frames are counted wherever they are: decoders find some that a walk over the chunks does not."""
+    frames = body.count(b"ANMF")
+    if frames > _MOST_CHUNKS:
+        raise _Broken
     width = height = 0
     for name, start, length in _riff_chunks(body, 12, len(body)):
         inner = _riff_chunks(body, start + 16, start + length) if name == b"ANMF" else ()
         for each, at, _ in ((name, start, length), *inner):
             across, down = _webp_size(body, each, at)
             width, height = max(width, across), max(height, down)
-    return Picture("image/webp", width, height, max(body.count(b"ANMF"), 1))
+    return Picture("image/webp", width, height, max(frames, 1))
 
 
 def _riff_chunks(body: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
     end = min(end, len(body))
-    for _ in range(_MOST_PIECES):
+    for _ in range(_MOST_CHUNKS):
         if at + 8 > end:
             return
         (length,) = _SMALL.unpack_from(body, at + 4)

@@ -42,6 +42,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
 
 def wishes(asked: Generation, grammar: Grammar | None, grammar_param: str, limits: Limits) -> Wishes:
     _check_choices(asked, limits)
+    _check_least(asked, limits)
     _check_bias(asked.logit_bias or {}, limits)
     return Wishes(
         choices=asked.n or 1,
@@ -71,6 +72,12 @@ def _check_choices(asked: Generation, limits: Limits) -> None:
             raise _unfit(name, f"at most {limits.choices} are allowed")
     if asked.best_of is not None and asked.best_of < (asked.n or 1):
         raise _unfit("best_of", "it must not be less than 'n'")
+
+
+def _check_least(asked: Generation, limits: Limits) -> None:
+    most = asked.max_tokens if asked.max_tokens is not None else limits.output_tokens
+    if (asked.min_tokens or 0) > min(most, limits.output_tokens):
+        raise _unfit("min_tokens", f"at most {min(most, limits.output_tokens)} are allowed here")
 
 
 def _check_bias(biases: dict[str, float], limits: Limits) -> None:

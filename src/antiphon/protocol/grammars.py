@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any, Final
 
 SECONDS: Final = 2.0  # to look at one text
+_LONGEST_FAULT: Final = 400  # characters of what is said to be wrong
 _AT_ONCE: Final = 32  # bytes, between looks at the clock
 
 
@@ -35,9 +36,9 @@ def ungrammatical(grammar: str, text: str) -> str:
 
 
 def unreadable(grammar: str) -> str:
-    """Why it is no grammar; nothing if it is one."""
+    """Why it is no grammar, in short, since the reader shows all of its line; nothing if it is one."""
     matcher = _compiled(grammar)
-    return str(matcher.get_error()).strip() if matcher.is_error() else ""
+    return str(matcher.get_error()).strip()[:_LONGEST_FAULT] if matcher.is_error() else ""
 
 
 def _compiled(grammar: str) -> Any:

@@ -15,6 +15,7 @@ _NOT_STRUCTURE = _EVERY_BYTE.translate(None, b"{}[],:")
 _NOT_BRACKETS = _EVERY_BYTE.translate(None, b"{}[]")
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _SLICE = 256 * 1024
+_ROOM = 32  # bytes for each of structure: a number, or the blanks before it
 _QUOTE = b'"'
 _BACKSLASH = b"\\"
 
@@ -24,12 +25,13 @@ def check_bounds(body: bytes, limits: Limits) -> None:
     size = len(body)
     if size <= limits.structural_bytes and body.count(b"{") + body.count(b"[") <= limits.json_depth:
         return
-    if size > limits.escapes and body.count(_BACKSLASH) > limits.escapes:
+    if size > limits.escapes and _BACKSLASH in body and body.count(_BACKSLASH) > limits.escapes:
         raise InvalidValue(f"The request has more than {limits.escapes} escaped characters.")
-    structure = bytearray()
+    structure, room = bytearray(), _ROOM * limits.structural_bytes
     for outside in _outside_strings(body, limits):
         structure += outside.translate(_AS_SQUARE, _NOT_STRUCTURE)
-        if len(structure) > limits.structural_bytes:
+        room -= len(outside)
+        if len(structure) > limits.structural_bytes or room < 0:
             raise _too_much(limits)
     if _depth_exceeds(bytes(structure.translate(None, _NOT_BRACKETS)), limits.json_depth):
         raise too_deep(limits)
@@ -39,11 +41,13 @@ def _outside_strings(body: bytes, limits: Limits) -> Iterator[bytes]:
     """What of each slice of `body` is not inside a string."""
     inside = quotes = start = 0
     while start < len(body):
+        if inside:
+            start = _skipped(body, start)
         piece = _whole_escapes(body[start : start + _SLICE])
         start += len(piece)
         if _QUOTE in piece:
             if _BACKSLASH in piece:
-                piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+                piece = _without_escapes(piece)
             pieces = piece.split(_QUOTE)
             quotes += len(pieces) - 1
             if quotes > 2 * limits.structural_bytes + 2:  # every string but a lone one has a neighbour
@@ -54,6 +58,20 @@ def _outside_strings(body: bytes, limits: Limits) -> Iterator[bytes]:
             yield piece
 
 
+def _skipped(body: bytes, start: int) -> int:
+    """Where to go on inside of a string that may be long: at the next quote, unless that is escaped."""
+    quote = body.find(_QUOTE, start)
+    if quote < 0:
+        return len(body)
+    return start if body[quote - 1 : quote] == _BACKSLASH else quote
+
+
+def _without_escapes(piece: bytes) -> bytes:
+    """To count is cheaper than to cut out: where no quote but escaped ones is, there is nothing to be found."""
+    piece = piece.replace(b"\\\\", b"")
+    return b"" if piece.count(b'\\"') == piece.count(_QUOTE) else piece.replace(b'\\"', b"")
+
+
 def _whole_escapes(piece: bytes) -> bytes:
     """Give the last backslash to the next slice if it escapes what stands there."""
     escaping = piece.endswith(_BACKSLASH) and len(piece) > 1 and (len(piece) - len(piece.rstrip(_BACKSLASH))) & 1
@@ -61,8 +79,12 @@ def _whole_escapes(piece: bytes) -> bytes:
 
 
 def _depth_exceeds(brackets: bytes, depth: int) -> bool:
+    """Pair by pair from the inside. So many opening ones in a row are told at once."""
+    too_many = b"[" * (depth + 1)
     for _ in range(depth):
-        if not brackets:
+        if too_many in brackets:
+            return True
+        if b"[]" not in brackets:
             return False
         brackets = brackets.replace(b"[]", b"")
     return b"[]" in brackets
@@ -70,7 +92,10 @@ def _depth_exceeds(brackets: bytes, depth: int) -> bool:
 
 def _too_much(limits: Limits) -> InvalidValue:
     allowed = limits.structural_bytes
-    return InvalidValue(f"The request has more than {allowed} braces, brackets, commas and colons outside of strings.")
+    return InvalidValue(
+        f"The request has more than {allowed} braces, brackets, commas and colons outside of strings, "
+        f"or {allowed * _ROOM} bytes of numbers and blanks."
+    )
 
 
 def too_deep(limits: Limits) -> InvalidValue:

@@ -29,6 +29,9 @@ def decode_ranking(body: bytes, limits: Limits) -> Ranking:
         raise InvalidType("Invalid type for 'model': expected a string.", param="model")
     if model is not None and not 0 < len(model) <= limits.id_length:
         raise InvalidValue(f"'model' has 1 to {limits.id_length} characters.", param="model")
+    for name, value in raw.items():  # numbers are one input, which the model's context bounds
+        if type(value) is list and len(value) > limits.embedding_inputs and type(value[0]) is not int:
+            raise InvalidValue(f"'{name[:64]}' has more than {limits.embedding_inputs} entries.", param=name[:64])
     return Ranking(model, raw)
 
 

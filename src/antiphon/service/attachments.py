@@ -58,13 +58,22 @@ class Attachments:
         self._check_size(wanted, attached)
 
     async def _bring(self, tenant: str, wanted: Wishes, attached: Attached) -> None:
+        """The first that fails is raised when the group of them is forgotten: else each would keep the other, and with
+        it all that the request shows, until somebody looks for cycles."""
         gate = asyncio.Semaphore(_AT_ONCE)
+        first: Exception | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 for source, wish in wanted.items():
                     group.create_task(self._find(tenant, source, wish.param, attached, gate))
         except ExceptionGroup as failed:
-            raise failed.exceptions[0]
+            first = failed.exceptions[0]
+            failed.__traceback__ = None  # leads to the group's own frame, which knows the error
+        try:
+            if first is not None:
+                raise first
+        finally:
+            del first
 
     async def _find(self, tenant: str, source: Source, param: str, attached: Attached, gate: asyncio.Semaphore) -> None:
         async with gate:

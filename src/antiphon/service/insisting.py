@@ -15,6 +15,7 @@ from antiphon.parsers.registry import load_parser
 from antiphon.protocol.grammars import knows_lark, unreadable
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat
+from antiphon.protocol.tools import CustomTool
 from antiphon.render.client_tools import accepted
 from antiphon.render.messages import Rendered
 from antiphon.render.tools import Offer, whole
@@ -34,8 +35,17 @@ async def insistence(
         return None
     for rule in rules.tools.values():
         if rule.lark is not None and (fault := await asyncio.to_thread(unreadable, rule.lark)):
-            raise InvalidValue(f"The grammar of the tool {rule.offered!r} cannot be read: {fault}", param="tools")
+            sentence = f"The grammar of the tool {rule.offered!r} cannot be read: {fault}"
+            raise InvalidValue(sentence, param=_grammar_of(rule.offered, request))
     return Insistence(rules=rules, again=_Again(rendered.prompt, tongue, heard, prompt))
+
+
+def _grammar_of(offered: str, request: CreateResponse) -> str:
+    """The field that it stands in."""
+    for index, tool in enumerate(request.tools):
+        if isinstance(tool, CustomTool) and tool.name == offered:
+            return f"tools[{index}].format.definition"
+    return "tools"  # within a namespace
 
 
 def settle_rules(request: CreateResponse, rendered: Rendered, held: Held) -> Rules:

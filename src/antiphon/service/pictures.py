@@ -17,8 +17,9 @@ def picture_from_url(url: str, limits: Limits, param: str) -> str:
     except Unreadable as reason:
         raise InvalidImage(str(reason), param=param)
     _vet(picture, limits, param)
-    shown = f"data:{picture.media_type};base64,{data.payload}"
-    return url if url == shown else shown
+    if data.usual and url.startswith(f"data:{picture.media_type};base64,"):
+        return url
+    return data_url(picture.media_type, data.body)
 
 
 def picture_from_bytes(body: bytes, limits: Limits, param: str) -> str:

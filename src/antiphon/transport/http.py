@@ -5,6 +5,7 @@ no framework objects. The clocks on what a client sends and reads are the server
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from io import BytesIO
 from time import perf_counter
 from typing import Any
 
@@ -167,15 +168,16 @@ class Request:
             raise BadRequest("The only Transfer-Encoding that is supported is chunked.")
 
     async def _read_rest(self, first: bytes, cap: int) -> bytes:
-        pieces, size, more = [first], len(first), True
+        """Into one piece of memory that grows: pieces that are joined at the end need twice as much of it."""
+        whole, more = BytesIO(), True
+        whole.write(first)
         while more:
             message = await self.receive()
             more = message.get("more_body", False)
-            pieces.append(_piece(message))
-            size += len(pieces[-1])
-            if size > cap:
+            whole.write(_piece(message))
+            if whole.tell() > cap:
                 raise _too_large(cap)
-        return b"".join(pieces)
+        return whole.getvalue()
 
 
 Endpoint = Callable[[Request], Awaitable[None]]
@@ -195,11 +197,13 @@ class Route(Struct, frozen=True, kw_only=True):
     description: str = ""
     takes: Any = None
     takes_media_type: str = "application/json"
+    takes_nothing: bool = False  # a request without a body is one, too
     query: type[Struct] | None = None
     example: Any = None
     gives: Any = None
     streams: Any = None
     media_type: str = "application/json"
+    gives_too: Sequence[str] = ()  # other media types of its reply, in bytes that are not described
     new_work: bool = False  # refused while the server drains
     needs: str | None = INFERENCE  # scope that a key must have; None: anybody may come, without a key
     errors: Sequence[int] = ()

@@ -63,8 +63,7 @@ class MessagesEndpoint:
 
     async def create(self, request: Request) -> None:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
-        body = await request.read_body(self._limits)
-        asked = await decoded(body, read_message, self._limits)
+        asked = await decoded(await request.read_body(self._limits), read_message, self._limits)
         opened = await self._service.create(request.tenant, asked, request.id)
         request.ignored = opened.ignored
         note_user(request.id, asked.decoded.request)
@@ -78,8 +77,7 @@ class MessagesEndpoint:
 
     async def count(self, request: Request) -> None:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
-        body = await request.read_body(self._limits)
-        asked = await decoded(body, read_count, self._limits)
+        asked = await decoded(await request.read_body(self._limits), read_count, self._limits)
         counted = await self._service.count(request.tenant, asked)
         request.ignored = counted.ignored
         await request.reply(200, encode(InputTokens(input_tokens=counted.tokens)))

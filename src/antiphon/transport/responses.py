@@ -55,6 +55,7 @@ class ResponsesEndpoint:
         body = await request.read_body(self._limits)
         asked = await decoded(body, decode_create, self._limits)
         key = _key(request, body) if KEY in request.headers else None
+        del body  # it may be large, and an answer takes its time
         accepted = await self._service.create(request.tenant, asked, key)
         request.ignored = accepted.ignored
         if asked.request.request_id:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -42,6 +43,21 @@ BROKEN = [
     "[" * 100_000, '{"type":"response.create","input":' + "[" * 100_000, '{"input": "\\ud800"}',
     '{"input": "\\udc00x"}', '{"a": \t\x00}',
 ]  # fmt: skip
+
+
+class Said(str):
+    """Plain strings cannot be asked whether they are still there."""
+
+
+async def test_a_socket_that_waits_keeps_nothing_of_what_was_said() -> None:
+    """Messages may be large, and clients silent for an hour."""
+    async with api() as server, talking(server.app) as talk:
+        said = Said("{")
+        there = weakref.ref(said)
+        talk.sends(said)
+        del said
+        error(await talk.next(), 400, "invalid_json")
+        assert there() is None
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=lambda text: repr(text[:30]))

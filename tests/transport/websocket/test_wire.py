@@ -1,14 +1,17 @@
 """The protocol on its wire: bites, pieces, clocks and ends, without a network."""
 
 import asyncio
+import gc
 import logging
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from websockets.frames import Frame
 
 from antiphon.transport.websocket.wire import Wire
+from drills.bombs.sockets import FRAMES as BROKEN
 from tests.clients.raw_socket import BINARY, CLOSE, PING, TEXT, frame, request
 from tests.transport.websocket.wires import Transport, new_wire
 
@@ -120,6 +123,46 @@ async def test_what_comes_while_something_is_looked_at_comes_after_it() -> None:
     assert app.said == ["a" * 9000, "b", "c"]
 
 
+async def test_a_wire_that_waits_keeps_nothing_of_what_was_said() -> None:
+    """Messages may be large, and clients silent for an hour."""
+    app, transport = App(), Transport()
+    wire = await let_in(app, transport)
+    wire.data_received(frame(TEXT, b"a" * 900, fin=False) + frame(CONTINUATION, b"b" * 900))
+    await turns()
+    assert len(app.said.pop()) == 1800
+    assert not [one for one in gc.get_objects() if isinstance(one, Frame) and len(one.data) == 900]
+    assert not wire.frames
+
+
+@pytest.mark.parametrize("name", ["1 GB", "another opcode", "not masked", "a reason that is no UTF-8", "no UTF-8"])
+async def test_who_breaks_the_protocol_leaves_no_cycles_behind(name: str) -> None:
+    """What it said may be large, and does not wait for a search for them."""
+    gc.collect()
+    gc.disable()
+    try:
+        await _broken(*BROKEN[name])
+        await turns(20)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert not [one for one in gc.garbage if isinstance(one, BaseException)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+async def _broken(sent: bytes, code: int) -> None:
+    app, transport = App(), Transport()
+    wire = await let_in(app, transport)
+    wire.data_received(sent)
+    await turns()
+    assert app.said == [code]
+    wire.connection_lost(None)
+    await turns(10)
+    if wire.close_timer is not None:
+        wire.close_timer.cancel()
+
+
 async def test_a_client_that_leaves_in_the_midst_of_a_message_is_gone() -> None:
     app, transport = App(), Transport()
     wire = await let_in(app, transport)
@@ -191,3 +234,19 @@ async def test_nothing_of_what_a_client_sends_is_logged(caplog: pytest.LogCaptur
         await turns(10)
         wire.connection_lost(None)
     assert "secret" not in caplog.text
+
+
+async def test_one_that_is_refused_is_no_mistake_of_ours_to_be_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.http.response.start", "status": 401, "headers": []})
+        await send({"type": "websocket.http.response.body", "body": b"{}"})
+
+    transport = Transport()
+    wire = new_wire(transport, refuse)
+    wire.data_received(request("/v1/responses"))
+    await turns(10)
+    wire.connection_lost(None)
+    assert b"".join(transport.writes).startswith(b"HTTP/1.1 401 ")
+    assert transport.closing
+    assert caplog.messages == []

@@ -73,9 +73,8 @@ class Socket:
         """Until it is closed, by whomever."""
         clocks = Clocks(self._settings.lifetime, self._settings.warning, self._warn, self._expire)
         try:
-            while (message := await self._request.receive())["type"] != "websocket.disconnect":
-                await self._take(message)
-                await asyncio.sleep(0)  # many messages may be there already, and others want their turn
+            while await self._take(await self._request.receive()):
+                pass
         finally:
             clocks.stop()
             await self._stop()
@@ -86,7 +85,10 @@ class Socket:
         if self._lanes.idle:
             self._hold(self._close(SERVICE_RESTART, "The server is shutting down."))
 
-    async def _take(self, given: AsgiMessage) -> None:
+    async def _take(self, given: AsgiMessage) -> bool:
+        """Is anybody there? Nothing but this holds a message: it may be large, and the next one may come in an hour."""
+        if given["type"] == "websocket.disconnect":
+            return False
         lane: Lane = None
         try:
             await self._responding.check(self._request)
@@ -102,6 +104,8 @@ class Socket:
             await self._close(POLICY_VIOLATION, "The API key is not good any more.")
         except AntiphonError as error:
             await self._say(socket_error(error), lane)
+        await asyncio.sleep(0)  # many messages may be there already, and others want their turn
+        return True
 
     async def _create(self, message: Message) -> None:
         lane = message.stream_id
@@ -172,7 +176,8 @@ class Socket:
 
 
 def _text(given: AsgiMessage) -> bytes:
-    text = given.get("text")
+    """It is taken out: large ones are not to be held twice."""
+    text = given.pop("text", None)
     if text is None:
         raise InvalidJson("Messages are JSON in text frames; this frame was a binary one.")
     body: bytes = text.encode()

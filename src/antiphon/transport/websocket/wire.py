@@ -23,7 +23,7 @@ from antiphon.transport.settings import LAST_WORDS, ServerSettings
 from antiphon.transport.unread import Unread
 
 _BITE = 4096  # bytes that are looked at before others have their turn; a frame may have no more than six
-_PIECES = 10_000  # of one message
+_PIECES = 5_000  # of one message
 _PAUSE = 0.1  # seconds without a byte from a client that was told why, after which it is hung up on
 _PAUSES = 20
 _log = logging.getLogger(__name__)
@@ -78,6 +78,8 @@ class Wire(WebSocketsSansIOProtocol):
         if self.handshake_complete and self.close_sent:
             raise ClientDisconnected
         await super().send(message)
+        if self.close_sent and self.initial_response is not None:
+            self.handshake_complete = True  # it was refused; uvicorn takes that for a mistake of ours, and logs one
 
     async def receive(self) -> Any:
         """What comes next is not read before all is looked at that was."""
@@ -137,9 +139,14 @@ class Wire(WebSocketsSansIOProtocol):
         else:
             self.transport.write(b"".join(output))
 
+    def handle_text(self, event: Frame) -> None:
+        super().handle_text(event)
+        event.data = b""  # the parser keeps its last frame, and the next one may come in an hour
+
     def handle_cont(self, event: Frame) -> None:
         if len(self.frames) < _PIECES:
             super().handle_cont(event)
+            event.data = b""
         elif not self.close_sent:
             self._fail(CloseCode.MESSAGE_TOO_BIG, "too many pieces")
 
@@ -157,6 +164,8 @@ class Wire(WebSocketsSansIOProtocol):
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent, self.read_paused = True, False
         self._held.clear()
+        self.frames = []
+        _forget_origin(self.conn.parser_exc)
         self.transport.resume_reading()
         self._linger(_PAUSES)
 
@@ -197,6 +206,12 @@ class Wire(WebSocketsSansIOProtocol):
         self.handshake_complete = self.close_sent = True
         self.transport.write(self.conn.reject(400, "This is no request for a WebSocket.").serialize())
         self.transport.close()
+
+
+def _forget_origin(error: BaseException | None) -> None:
+    """It knows where it was raised, and that knows it: all that was said would stay until somebody looks for cycles."""
+    if error is not None:
+        error.__traceback__ = error.__cause__ = error.__context__ = None
 
 
 def _is_utf8(pieces: list[bytes]) -> bool:
