@@ -10,11 +10,21 @@ from collections.abc import Awaitable, Callable
 
 from drills import noisy as noisy_drill
 from drills import overload as overload_drill
+from drills.bombs import box as bombs_drill
+from drills.bombs import distinct as bombs_distinct
+from drills.bombs import failures as bombs_failures
+from drills.bombs.box import bombs
+from drills.bombs.distinct import distinct
+from drills.bombs.failures import failures
+from drills.bombs.twins import twins
 from drills.canaries import canaries
 from drills.disconnects import disconnects
+from drills.disk.drill import disk
 from drills.egress import egress
 from drills.findings import Findings, table
 from drills.forgery import forgery
+from drills.fuzz import drill as fuzz_drill
+from drills.fuzz.drill import fuzz
 from drills.idempotency import idempotency
 from drills.kill9 import kill9, plans
 from drills.loop import loop, points
@@ -26,6 +36,8 @@ from drills.overload import overload
 from drills.pairs import pairs
 from drills.pool import pool, tokens
 from drills.replays import replays
+from drills.replicas import drill as replicas_drill
+from drills.replicas.drill import replicas
 from drills.secret import secret
 from drills.sockets import FULL, QUICK, sockets
 from drills.tenants import tenants
@@ -41,6 +53,12 @@ def drills(quick: bool) -> dict[str, Drill]:
     return {
         "tenants-sqlite": lambda found: tenants("sqlite", 7 if quick else 1, found),
         "tenants-postgres": lambda found: tenants("postgres", 11 if quick else 1, found),
+        "fuzz-sqlite": lambda found: fuzz("sqlite", fuzz_drill.QUICK if quick else fuzz_drill.FULL, found),
+        "fuzz-postgres": lambda found: fuzz("postgres", fuzz_drill.QUICK if quick else fuzz_drill.SHORT, found),
+        "bombs": lambda found: bombs(bombs_drill.QUICK if quick else bombs_drill.FULL, found),
+        "bombs-twins": lambda found: twins(5 if quick else 1, found),
+        "bombs-failures": lambda found: failures(bombs_failures.QUICK if quick else bombs_failures.FULL, found),
+        "bombs-schemas": lambda found: distinct(bombs_distinct.QUICK if quick else bombs_distinct.FULL, found),
         "egress": lambda found: egress(7 if quick else 1, found),
         "secret-sqlite": lambda found: secret("sqlite", found, 5 if quick else 1),
         "secret-postgres": lambda found: secret("postgres", found, 5 if quick else 1),
@@ -63,9 +81,11 @@ def drills(quick: bool) -> dict[str, Drill]:
         "loop-zombie": lambda found: loop_zombie("postgres", moments(4 if quick else 40), found),
         "workers-sqlite": lambda found: workers("sqlite", 8 if quick else 60, found),
         "workers-postgres": lambda found: workers("postgres", 4 if quick else 40, found),
+        "replicas": lambda found: replicas(replicas_drill.QUICK if quick else replicas_drill.FULL, found),
         "overload": lambda found: overload(overload_drill.QUICK if quick else overload_drill.FULL, found),
         "noisy": lambda found: noisy(noisy_drill.QUICK if quick else noisy_drill.FULL, found),
         "pool": lambda found: pool(tokens(2 if quick else 25), found),
+        "disk": lambda found: disk(12 if quick else 1, found),
         "disconnects": lambda found: disconnects(200 if quick else 2000, found),
         "sockets": lambda found: sockets(QUICK if quick else FULL, found),
         "kill9-sqlite": lambda found: kill9("sqlite", plans(12 if quick else 200), found),

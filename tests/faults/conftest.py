@@ -11,7 +11,7 @@ from tests.live import Live, pytest_runtest_makereport, serving
 __all__ = ["pytest_runtest_makereport"]
 
 KEY = "sk-test-1234567890"
-_RUNNING = re.compile(rb"^antiphon_requests_running(?:\{[^}]*\})? (\d+)", re.MULTILINE)
+_RUNNING = re.compile(rb"^antiphon_num_requests_running(?:\{[^}]*\})? (\d+)", re.MULTILINE)
 
 
 async def running(live: Live) -> int:

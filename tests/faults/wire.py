@@ -92,6 +92,7 @@ async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> b
     while size := int(await reader.readline(), 16):
         pieces.append(await reader.readexactly(size))
         await reader.readexactly(2)
+    await reader.readexactly(2)  # and the end of trailers that are not there
     return b"".join(pieces)
 
 

@@ -337,6 +337,7 @@ async def test_a_client_that_leaves_before_the_first_word_ends_it_too() -> None:
         assert server.engine.running == 0
 
 
+@pytest.mark.shows("H2.7")
 async def test_the_end_of_the_servers_grace_is_told_in_the_stream() -> None:
     async with api() as server:
         server.engine.says(Text("Hel"), Text("lo"))
@@ -346,7 +347,9 @@ async def test_the_end_of_the_servers_grace_is_told_in_the_stream() -> None:
             await gate.reached.wait()
             server.app.lifecycle.interrupt()
             answer = await asking
-    assert frames_in(answer.body)[-1]["error"]["code"] == "service_unavailable"
+    fault = frames_in(answer.body)[-1]
+    assert fault["error"]["code"] == "service_unavailable"
+    assert fault["retry_after"] >= 1, "as the header says that came too early for it"
 
 
 async def test_nobody_new_comes_in_while_the_server_drains() -> None:

@@ -31,6 +31,13 @@ async def test_a_conversation_comes_back_as_the_user_s_messages_and_one_compacti
         assert (await server.get(f"responses/{compacted['id']}")).status == 404, "nothing is kept"
 
 
+async def test_tools_that_came_with_an_item_are_not_called_for_a_summary() -> None:
+    found = {"type": "tool_search_output", "tools": [{"type": "function", "name": "look"}]}
+    async with api() as server:
+        compacted = await compact(server, input=[user("I am Ada."), found])
+        assert compacted["output"][-1]["type"] == "compaction"
+
+
 @pytest.mark.shows("A.11")
 async def test_passed_back_it_restores_the_context_and_tells_nothing_twice() -> None:
     async with api() as server:

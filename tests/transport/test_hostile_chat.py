@@ -82,7 +82,7 @@ async def test_whatever_is_sent_to_completions(body: dict[str, Any]) -> None:
 
 
 NAMED = ("n", "best_of", "top_logprobs", "logprobs", "max_tokens", "seed", "priority", "min_tokens", "top_k")
-HOSTILE = (b"-1", b"0", b"2147483648", b"9223372036854775808", b"1e400", b"NaN", b"1.5")
+HOSTILE = (b"-1", b"0", b"2147483647", b"2147483648", b"9223372036854775808", b"1e400", b"NaN", b"1.5")
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "completions"])
@@ -94,3 +94,13 @@ async def test_hostile_numbers_are_taken_or_refused_by_name(path: str) -> None:
             assert answer.status in (200, 400), answer.body
             if answer.status == 400:
                 assert answer.error["param"] in (name, None)
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+async def test_nobody_has_to_say_more_than_may_be_said(path: str) -> None:
+    asked = b'"model":"fake","messages":[{"role":"user","content":"x"}],"prompt":"x"'
+    async with api() as server:
+        for bounds in (b'"min_tokens":2147483647', b'"min_tokens":17,"max_tokens":16'):
+            answer = await server.post(path, b"{%b,%b}" % (asked, bounds))
+            assert (answer.status, answer.error["param"]) == (400, "min_tokens")
+        assert (await server.post(path, b'{%b,"min_tokens":16,"max_tokens":16}' % asked)).status == 200

@@ -6,15 +6,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from antiphon.config import Config
+from antiphon.limits import Limits
 from antiphon.protocol.request import CreateResponse
 from antiphon.transport.http import Request, Route
 from antiphon.transport.openapi import describe
 from antiphon.wiring import build_app, build_engine
 from tests.asgi import call
 from tests.plugin_services import chromium
+from tests.protocol.recorded import creates
 from tests.transport.edge import Edge
 from tests.transport.process import process
 
@@ -144,7 +147,7 @@ def test_a_plain_string_is_documented_where_it_is_accepted() -> None:
     routes = [Route(method="POST", path="/v1/responses", endpoint=_nothing, summary="", takes=CreateResponse)]
     schemas = describe(routes, "1")["components"]["schemas"]
     given = schemas["CreateResponse"]["properties"]
-    assert [each.get("type") for each in given["input"]["anyOf"]] == ["string", "array"]
+    assert [each.get("type") for each in given["input"]["anyOf"]] == ["string", "array", "null"]
     assert {"type": "string"} in given["conversation"]["anyOf"]
     assert {"type": "string"} in schemas["Message"]["properties"]["content"]["anyOf"]
 
@@ -170,3 +173,43 @@ async def test_queries_are_described_with_their_bounds() -> None:
 
 
 async def _nothing(request: Request) -> None: ...
+
+
+async def test_a_null_is_documented_where_it_is_nothing() -> None:
+    schemas = (await whole())["components"]["schemas"]
+    assert {"type": "null"} in schemas["FunctionTool"]["properties"]["strict"]["anyOf"]
+    assert {"type": "null"} in schemas["CreateEmbedding"]["properties"]["encoding_format"]["anyOf"]
+    assert schemas["FunctionTool"]["properties"]["name"]["type"] == "string"
+
+
+async def test_what_is_needed_besides_is_documented() -> None:
+    schemas = (await whole())["components"]["schemas"]
+    assert "id" in schemas["ItemReference"]["required"]
+    assert "messages" in schemas["CreateChat"]["required"]
+    assert [one["required"] for one in schemas["InputFile"]["anyOf"]] == [["file_data"], ["file_id"], ["file_url"]]
+    assert "anyOf" not in schemas["InputImage"], "what is listed leaves URLs of pictures out"
+    assert "type" not in schemas["Message"]["required"]
+
+
+async def test_the_operators_bounds_are_documented() -> None:
+    config = Config(engine="fake", store="memory", limits=Limits(metadata_pairs=3))
+    document = (await call(build_app(config, build_engine(config)), "GET", "/openapi.json")).json()
+    metadata = document["components"]["schemas"]["CreateConversation"]["properties"]["metadata"]
+    assert metadata["anyOf"][0]["maxProperties"] == 3
+
+
+async def test_a_reply_in_bytes_and_a_body_that_may_be_missing_are_documented() -> None:
+    paths = (await whole())["paths"]
+    assert "application/octet-stream" in paths["/v1/embeddings"]["post"]["responses"]["200"]["content"]
+    assert paths["/v1/conversations"]["post"]["requestBody"]["required"] is False
+    assert paths["/v1/responses"]["post"]["requestBody"]["required"] is True
+
+
+async def test_what_real_clients_send_is_valid_by_the_document() -> None:
+    document = await whole()
+    validator = jsonschema_rs.validator_for(
+        {"$ref": "#/components/schemas/CreateResponse", "components": document["components"]}
+    )
+    sent = [(name, body) for name, body in creates() if not name.endswith("-frame")]
+    assert len(sent) > 20
+    assert [(name, error.message[:200]) for name, body in sent for error in validator.iter_errors(body)] == []

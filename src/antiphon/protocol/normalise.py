@@ -17,6 +17,7 @@ STRINGS_TOO = {
     "CreateMessage": ("system",),
     "CountTokens": ("system",),
     "InputMessage": ("content",),
+    "McpCall": ("error",),
 }
 _TOOL_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _TOOL_LISTS = frozenset({"additional_tools", "tool_search_output"})
@@ -30,6 +31,8 @@ def normalise(body: Json) -> None:
     elif type(given) is list:
         for item in given:
             normalise_item(item)
+    if _REWRITES.keys().isdisjoint(body):
+        return
     for name, rewrite in _REWRITES.items():
         if name in body:
             rewrite(body)
@@ -60,6 +63,8 @@ def normalise_item(item: Any) -> None:
         item["error"] = {"type": "mcp_tool_execution_error", "content": item["error"]}
     elif kind == "mcp_list_tools":
         _drop_nulls_in(item.get("tools"))
+    elif kind == "computer_call_output":
+        _drop_nulls_in([item.get("output")])
 
 
 def _guess_type(item: Json) -> str | None:

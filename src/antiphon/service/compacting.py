@@ -180,12 +180,14 @@ class _Compacting:
         return await self._settled(request)
 
     def _request(self, items: Sequence[InputItem]) -> CreateResponse:
-        """Without tools. Of what is too long for the model's context, the oldest is left out."""
+        """Without tools, also without those that came with an item. Of what is too long for the model's context, the
+        oldest is left out."""
         asked = self._task.request
         return CreateResponse(
             model=asked.model,
             input=[*items],
             instructions=asked.instructions,
+            tool_choice="none",
             prompt_cache_key=asked.prompt_cache_key,
             service_tier=asked.service_tier,
             truncation="auto",

@@ -52,6 +52,7 @@ class ConversationsEndpoint:
                 summary="Create a conversation",
                 description="With up to 20 items to begin with.",
                 takes=CreateConversation,
+                takes_nothing=True,
                 example={"items": [_EXAMPLE], "metadata": {"topic": "demo"}},
                 gives=Conversation,
                 errors=(400, 413, 415, 503),

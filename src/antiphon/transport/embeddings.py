@@ -31,6 +31,7 @@ class EmbeddingsEndpoint:
             takes=CreateEmbedding,
             example={"model": model, "input": ["Hello!", "Good morning."]},
             gives=EmbeddingList,
+            gives_too=("application/octet-stream",),
             new_work=True,
             errors=(400, 404, 413, 415, 429, 500, 503),
         )

@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
-from antiphon.protocol.normalise import STRINGS_TOO
+from antiphon.limits import Limits
 from antiphon.transport.guard import PUBLIC
 from antiphon.transport.http import Header, Request, Route
 from antiphon.transport.problems import Problem
+from antiphon.transport.shapes import complete
 
 PAGE = Path(__file__).parent / "static" / "docs.html"
 
@@ -38,9 +39,10 @@ _ERRORS = {
 
 
 class Docs:
-    def __init__(self, routes: Sequence[Route], version: str) -> None:
+    def __init__(self, routes: Sequence[Route], version: str, limits: Limits | None = None) -> None:
         self._described = [*routes, *self.routes()]
         self._version = version
+        self._limits = limits
         self._document: bytes | None = None
 
     def routes(self) -> list[Route]:
@@ -72,15 +74,15 @@ class Docs:
         await request.reply(200, body, headers)
 
     def _make(self) -> bytes:
-        return msgspec.json.encode(describe(self._described, self._version))
+        return msgspec.json.encode(describe(self._described, self._version, self._limits))
 
 
-def describe(routes: Sequence[Route], version: str) -> Json:
-    """The OpenAPI document of these routes."""
+def describe(routes: Sequence[Route], version: str, limits: Limits | None = None) -> Json:
+    """The OpenAPI document of these routes. `limits`: the operator's, if they are not the usual ones."""
     given = [(route.query, route.takes, route.gives, route.streams) for route in routes]
     types = [kind for kinds in given for kind in kinds if kind is not None]
     shapes, components = msgspec.json.schema_components([Problem, *types], ref_template="#/components/schemas/{name}")
-    _allow_strings(components)
+    complete(components, limits or Limits())
     queries = {name: components.pop(name) for name in {route.query.__name__ for route in routes if route.query}}
     schemas = iter(shapes)
     error = {"description": "Refused.", "content": _content("application/json", next(schemas))}
@@ -101,15 +103,6 @@ def describe(routes: Sequence[Route], version: str) -> Json:
     }
 
 
-def _allow_strings(components: dict[str, Json]) -> None:
-    for name, fields in STRINGS_TOO.items():
-        properties = components.get(name, {}).get("properties", {})
-        for field in properties.keys() & fields:
-            shape = properties[field]
-            default = {"default": shape.pop("default")} if "default" in shape else {}
-            properties[field] = {"anyOf": [{"type": "string"}, *shape.get("anyOf", [shape])], **default}
-
-
 def _operation(route: Route, schemas: Iterator[Json], queries: dict[str, Json]) -> Json:
     """Takes the schemas of this route from `schemas`, in the order in which `describe` gave the types."""
     operation: Json = {"operationId": _operation_id(route), "summary": route.summary, "tags": [_tag(route)]}
@@ -125,10 +118,12 @@ def _operation(route: Route, schemas: Iterator[Json], queries: dict[str, Json]) 
         content = _content(route.takes_media_type, next(schemas))
         if route.example is not None:
             content[route.takes_media_type]["example"] = route.example
-        operation["requestBody"] = {"required": True, "content": content}
+        operation["requestBody"] = {"required": not route.takes_nothing, "content": content}
     reply: Json = {"description": "Done."}
     if route.gives is not None:
         reply["content"] = _content(route.media_type, next(schemas))
+    for media_type in route.gives_too:
+        reply["content"][media_type] = {"schema": {"type": "string", "format": "binary"}}
     if route.streams is not None:
         reply.setdefault("content", {}).update(_content("text/event-stream", next(schemas)))
     operation["responses"] = {"200": reply, **_failures(route)}

@@ -1,13 +1,14 @@
 """Endpoints of engines that are passed on: JSON to those that rank, forms to those that hear. Others answer 404."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
 from antiphon.engines.base import Deed
 from antiphon.limits import Limits
-from antiphon.protocol.forms import read_form
+from antiphon.protocol.forms import Form, read_form
 from antiphon.protocol.ranking import decode_ranking
 from antiphon.service.relays import Relays
 from antiphon.transport.attending import attended
@@ -16,6 +17,7 @@ from antiphon.transport.http import Endpoint, Request, Route
 
 _ERRORS = (400, 404, 413, 415, 429, 500, 503)
 _TEXT_TYPES = ("application/json", "text/plain", "text/vtt", "application/x-subrip", "text/event-stream")
+_BYTES = "application/octet-stream"
 _DOCUMENTS = {"query": "What is the capital of France?", "documents": ["Paris is.", "Bread is."]}
 _QUERY = {"text_1": "What is the capital of France?", "text_2": ["Paris is.", "Bread is."]}
 _INPUT: dict[str, Any] = {"input": "Paris is the capital of France."}
@@ -77,6 +79,7 @@ class RelaysEndpoint:
             takes=AudioForm,
             takes_media_type="multipart/form-data",
             gives=dict[str, Any],
+            gives_too=(*_TEXT_TYPES[1:], _BYTES),
             new_work=True,
             errors=_ERRORS,
         )
@@ -91,7 +94,7 @@ class RelaysEndpoint:
     def _passing_form(self, deed: Deed) -> Endpoint:
         async def pass_on(request: Request) -> None:
             body, media_type = await request.read_form(self._limits.audio_bytes)
-            asked = read_form(body, media_type, "model")
+            asked = await decoded(body, partial(_read, media_type), self._limits)
             work = self._service.form(request.tenant, deed, asked, media_type.decode("latin-1"))
             answer = await attended(request, work)
             await request.reply(200, answer.body, [(b"content-type", _safe(answer.media_type))])
@@ -99,7 +102,11 @@ class RelaysEndpoint:
         return pass_on
 
 
+def _read(media_type: bytes, body: bytes, limits: Limits) -> Form:
+    return read_form(body, media_type, "model")
+
+
 def _safe(media_type: str) -> bytes:
     """What an engine says of its answer is not to be trusted: nothing that a browser would run."""
     bare = media_type.partition(";")[0].strip().lower()
-    return (bare if bare in _TEXT_TYPES else "application/octet-stream").encode()
+    return (bare if bare in _TEXT_TYPES else _BYTES).encode()

@@ -88,7 +88,8 @@ def speak(said: Answer, work: Work, reading: Reading, *, raw: bool, room: int | 
     if raw and work.constraint is not None:
         said = replace(said, thought="")
     limit = _least(sampling.max_tokens, room)
-    text, reason = _stopped(_long_enough(said, sampling, reading.width), sampling, reading.width)
+    enough = _long_enough(said, sampling, reading.width, _PLENTY if limit is None else limit)
+    text, reason = _stopped(enough, sampling, reading.width)
     if sampling.ignore_eos and said.free and reason is None:
         text = _endless(text, reading.width, _PLENTY if limit is None else limit)
     chunks = _raw(said, text, sampling, reading.width) if raw else _chat(said, text, sampling)
@@ -105,9 +106,9 @@ def _least(one: int | None, other: int | None) -> int | None:
     return min(one, other)
 
 
-def _long_enough(said: Answer, sampling: Sampling, width: int) -> str:
-    """With as many more words as `min_tokens` wants."""
-    missing = (sampling.min_tokens or 0) - tokens_in(len(said.text), width)
+def _long_enough(said: Answer, sampling: Sampling, width: int, most: int) -> str:
+    """With as many more words as `min_tokens` wants, and at most so many tokens."""
+    missing = min(sampling.min_tokens or 0, most) - tokens_in(len(said.text), width)
     return said.text + load(missing)[: missing * width] if said.free and missing > 0 else said.text
 
 

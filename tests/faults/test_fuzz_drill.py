@@ -1,0 +1,28 @@
+"""`make drills ARGS=fuzz` in its shortest form: what clients sent, changed in a thousand ways, breaks nothing."""
+
+import asyncio
+
+import pytest
+
+from drills.findings import Findings
+from drills.fuzz.bodies import Bodies, recorded
+from drills.fuzz.drill import Amount, fuzz
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+MUTATIONS = 1_000
+
+
+async def test_no_change_of_what_clients_send_is_a_failure_of_the_server() -> None:
+    findings = Findings("fuzz")
+    async with asyncio.timeout(100):
+        await fuzz("sqlite", Amount(MUTATIONS, 0), findings)
+    assert findings.trials == MUTATIONS
+    assert findings.shown == []
+
+
+def test_a_number_says_what_is_sent() -> None:
+    one, other = Bodies([*recorded()]), Bodies([*recorded()])
+    sent = [one.sent(number, {}) for number in range(300)]
+    assert sent == [other.sent(number, {}) for number in range(300)]
+    assert len({each.body for each in sent}) > 200
+    assert {each.by_socket for each in sent} == {True, False}
