@@ -69,8 +69,9 @@ class Turn:
         rest: list[Delta] = []
         held = self._parser.finish()
         self.counts = counted(self.counts, self._parser.reasoning_tokens)
-        with suppress(Enough):
-            rest += self._ready([delta for delta in held if not (self.cut and isinstance(delta, CallDone))])
+        if held or self._sieve is not None:
+            with suppress(Enough):
+                rest += self._ready([delta for delta in held if not (self.cut and isinstance(delta, CallDone))])
         if self._sieve is None:
             rest += self._last()
         return self._emitter.feed(rest) if rest else []

@@ -29,6 +29,7 @@ MAX_REFUSAL_BYTES = 64 * 1024
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # two million tokens, as most engines send them
 HUSH = b"***"
 KEPT_SECONDS = 4.0  # llama.cpp hangs up on a connection that was idle for 5, and so does uvicorn
+_HEADS = 64
 LAST_BYTES_SECONDS = 1.0  # between the last event of a stream and the end of its answer
 
 
@@ -68,6 +69,7 @@ class Client:
             f"Authorization: Bearer {key}\r\n" if key else ""
         )
         self._key = key.encode() if key else b""
+        self._heads: dict[tuple[str, str], bytes] = {}  # of requests, by their paths and media types
         self._kept: list[Connection] = []
         self._busy: set[Connection] = set()
 
@@ -107,10 +109,16 @@ class Client:
         raise EngineFailed(f"{self.who} answered without a stream of events.")
 
     def _post(self, path: str, body: bytes, media_type: str = "application/json") -> bytes:
-        head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Type: {media_type}\r\n"
+        head = self._heads.get((path, media_type)) or self._head(path, media_type)
         if CURRENT.get() is not None:
-            head += "".join([f"{name}: {value}\r\n" for name, value in handed_on()])
-        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+            head += "".join([f"{name}: {value}\r\n" for name, value in handed_on()]).encode()
+        return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+
+    def _head(self, path: str, media_type: str) -> bytes:
+        head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Type: {media_type}\r\n".encode()
+        if len(self._heads) < _HEADS:  # forms have a media type of their own each time
+            self._heads[path, media_type] = head
+        return head
 
     def hushed(self, said: bytes) -> bytes:
         """What an engine says, without the key if it repeats that: it is none of its clients' business."""
@@ -126,7 +134,8 @@ class Client:
 
     async def _read(self, connection: Connection, decoder: Decoder[T], most: int = MAX_BODY_BYTES) -> T:
         try:
-            return decoder.decode(await self._body(connection, most))
+            complete = connection.complete
+            return decoder.decode(self._all(connection, most) if complete else await self._body(connection, most))
         except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise EngineFailed(f"{self.who} sent an answer that cannot be read: {error}.") from None
         finally:
@@ -170,12 +179,19 @@ class Client:
     async def _body(self, connection: Connection, most: int) -> bytes:
         """All of it, in the time that it may take to begin: who drips is not silent, and still too slow."""
         if connection.complete:
-            return await self._whole(connection, most)
+            return self._all(connection, most)
         try:
             async with asyncio.timeout(max(self.deadlines.first, self.deadlines.idle)):
                 return await self._whole(connection, most)
         except TimeoutError:
             raise EngineFailed(f"{self.who} did not answer in time.") from None
+
+    def _all(self, connection: Connection, most: int) -> bytes:
+        """Of an answer that is complete: most are, once their headers are there."""
+        data = connection.rest()
+        if len(data) > most:
+            raise EngineFailed(f"{self.who} sent an answer without an end.")
+        return data
 
     async def _whole(self, connection: Connection, most: int) -> bytes:
         parts: list[bytes] = []

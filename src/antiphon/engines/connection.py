@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """The answer is all there and the engine keeps the connection."""
-        return self.open and self._kept and self._error is None
+        return self._kept and self._error is None and self.open
 
     @property
     def complete(self) -> bool:
@@ -104,15 +104,20 @@ class Connection(asyncio.Protocol):
         self._hope, self._patience = hope, seconds
         end = self._loop.time() + seconds
         while not self._status:
-            await self._wait(end - self._loop.time())
+            await self._wait(end)
         return self._status
 
     async def read(self, seconds: float) -> bytes:
         """What came since the last time, at least a byte of it; nothing at the end."""
         while not self._parts and not self._complete:
-            await self._wait(seconds)
+            await self._wait(self._loop.time() + seconds)
+        return self.rest()
+
+    def rest(self) -> bytes:
+        """What came since the last time, without waiting; all that is left, of an answer that is complete."""
         data = self._taken()
-        self._resume()
+        if self._paused:
+            self._resume()
         return data
 
     async def pour(self, take: Take, seconds: float) -> None:
@@ -133,7 +138,7 @@ class Connection(asyncio.Protocol):
                 elif self._parts:
                     self._told = take(self._taken())
                 else:
-                    await self._wait(self._patience)
+                    await self._wait(self._loop.time() + self._patience)
         except EngineFailed:
             if self._error is None:
                 raise
@@ -186,12 +191,12 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
-    async def _wait(self, seconds: float) -> None:
+    async def _wait(self, due: float) -> None:
         """Until something new came. One timer serves many waits: a timeout for each would cost more than the rest."""
         if self._error is not None:
             raise self._error
-        self._due = self._loop.time() + seconds
-        if self._timer is None or self._due < self._looks_at:
+        self._due = due
+        if self._timer is None or due < self._looks_at:
             self._look_later()
         self._waiter = self._loop.create_future()
         try:
@@ -314,4 +319,5 @@ class Connection(asyncio.Protocol):
         if self._status and not self._complete:
             self._asked, self._complete = False, True
             self._kept = self._parser.should_keep_alive()
-            self._tell_settled()
+            if self._settled is not None:
+                self._tell_settled()

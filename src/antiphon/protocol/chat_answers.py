@@ -96,6 +96,7 @@ class StreamFault(Struct, kw_only=True):
     """What went wrong after a stream had begun; the last thing in it."""
 
     error: ErrorBody
+    retry_after: float | UnsetType = UNSET  # seconds, as in the stream of a response
 
 
 class ChatMessage(Struct, kw_only=True):

@@ -29,6 +29,7 @@ class DecodedGeneration(Struct, Generic[T], frozen=True):
 def decode_chat(body: bytes, limits: Limits) -> DecodedGeneration[CreateChat]:
     raw = decode_object(body, limits)
     check_count(raw.get("messages"), "messages", limits.items)
+    check_count(raw.get("logit_bias"), "logit_bias", limits.biases)
     _chat.long_words.check(raw, len(body))
     _normalise(raw)
     request, ignored = _chat.read(raw, limits)
@@ -37,6 +38,7 @@ def decode_chat(body: bytes, limits: Limits) -> DecodedGeneration[CreateChat]:
 
 def decode_completion(body: bytes, limits: Limits) -> DecodedGeneration[CreateCompletion]:
     raw = decode_object(body, limits)
+    check_count(raw.get("logit_bias"), "logit_bias", limits.biases)
     _completion.long_words.check(raw, len(body))
     _drop_nulls(raw)
     request, ignored = _completion.read(raw, limits)

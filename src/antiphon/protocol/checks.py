@@ -41,7 +41,7 @@ _SHOWING = frozenset({InputImage, InputFile, Screenshot})  # parts that show som
 
 def check_count(items: object, name: str, most: int) -> None:
     """Raise if there are too many items, before time is spent on any of them."""
-    if type(items) is list and len(items) > most:
+    if isinstance(items, list | dict) and len(items) > most:
         raise _unfit(name, f"it has {len(items)} items; at most {most} are allowed")
 
 

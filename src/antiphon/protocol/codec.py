@@ -45,13 +45,14 @@ class Shape(Generic[T]):
         self._survey = Survey(root)
         self.long_words = LongWords(root)
 
-    def read(self, raw: Json, limits: Limits) -> tuple[T, list[str]]:
-        """What stands in `raw`, which is normalised, and the names of fields that nobody knows."""
+    def read(self, raw: Json, limits: Limits, but: str = "") -> tuple[T, list[str]]:
+        """What stands in `raw`, which is normalised, and the names of fields that nobody knows. `but`: a field that
+        need not be looked into."""
         try:
             body = msgspec.convert(raw, self._root)
         except ValidationError as error:
             raise explain(error, raw, self._root) from None
-        return body, self._survey.of(raw, limits)
+        return body, self._survey.of(raw, limits, but)
 
 
 _create = Shape(CreateResponse)
@@ -68,8 +69,9 @@ def read_create(raw: Json, size: int, limits: Limits) -> Decoded:
     """What stands in `raw`, which came in so many bytes."""
     check_count(raw.get("input"), "input", limits.items)
     _create.long_words.check(raw, size)
+    but = "input" if type(raw.get("input")) is str else ""  # what is made of a string holds no names of the client's
     normalise(raw)
-    request, ignored = _create.read(raw, limits)
+    request, ignored = _create.read(raw, limits, but)
     check_request(request, raw, limits)
     return Decoded(request, frozenset(raw), ignored)
 

@@ -5,10 +5,10 @@ there must be a boolean, an object or a list that was encoded twice. Nothing is 
 """
 
 from functools import lru_cache
+from importlib import import_module
 from itertools import islice
 from typing import Any, Final
 
-import jsonschema_rs
 import msgspec
 from msgspec import Struct
 
@@ -17,10 +17,6 @@ Json = dict[str, Any]
 REMEMBERED: Final = 512  # compiled schemas
 MOST_MENDS: Final = 32  # in one value
 LONGEST_FAULT: Final = 400  # characters of what is said to be wrong
-_OPTIONS: Final[dict[str, Any]] = {
-    "offline": True,
-    "pattern_options": jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000),
-}
 
 
 class Fitted(Struct, frozen=True):
@@ -53,7 +49,7 @@ def misfit(schema: Json, value: Any) -> str:
 
 @lru_cache(maxsize=REMEMBERED)
 def _compiled(schema: bytes) -> Any:
-    return jsonschema_rs.validator_for(msgspec.json.decode(schema), **_OPTIONS)
+    return import_module("antiphon.protocol.dialects").validator(msgspec.json.decode(schema))
 
 
 def _fault(validator: Any, value: Any) -> str:

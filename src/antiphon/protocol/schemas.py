@@ -6,10 +6,10 @@ has only patterns that compile to something small. Recursion is fine as long as 
 
 from functools import lru_cache
 from hashlib import blake2b
+from importlib import import_module
 from typing import Any
 from urllib.parse import unquote
 
-import jsonschema_rs
 import msgspec
 from msgspec import Struct
 
@@ -36,16 +36,6 @@ Children = dict[int, list[Any]]  # by the id of the node; the schema keeps them 
 
 # What a pattern may compile to, and what it weighs then; compiling the heaviest takes 10 ms.
 _SIZES = ((1, 128 * 1024), (8, 1024 * 1024))
-# The newest dialect is the one whose complaint is shown; what is valid in an older one is fit too.
-_DIALECTS = (
-    jsonschema_rs.Draft202012Validator({"$ref": "https://json-schema.org/draft/2020-12/schema"}, offline=True),
-    jsonschema_rs.Draft7Validator(
-        {"$ref": "http://json-schema.org/draft-07/schema#"}, offline=True, validate_formats=False
-    ),
-    jsonschema_rs.Draft4Validator(
-        {"$ref": "http://json-schema.org/draft-04/schema#"}, offline=True, validate_formats=False
-    ),
-)
 
 
 class Cost(Struct, frozen=True):
@@ -188,10 +178,8 @@ class _Schema:
         return target
 
     def _check_validity(self) -> None:
-        if not any(dialect.is_valid(self._root) for dialect in _DIALECTS):
-            error = next(iter(_DIALECTS[0].iter_errors(self._root)))
-            place = "/".join(str(step) for step in error.instance_path)
-            raise self._unfit(f"{error.message[:200]} (at '/{place[:200]}')")
+        if reason := _dialects().complaint(self._root):
+            raise self._unfit(reason)
 
     def _check_recursion(self) -> None:
         """No value may have to be matched against a schema again and again without getting smaller."""
@@ -255,11 +243,8 @@ def _unfit(param: str, reason: str) -> InvalidValue:
 
 @lru_cache(maxsize=1024)
 def _weigh_pattern(pattern: str) -> int:
-    for weight, size in _SIZES:
-        options = jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000, size_limit=size, dfa_size_limit=size)
-        try:
-            jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True, pattern_options=options)
-        except jsonschema_rs.ValidationError:
-            continue
-        return weight
-    return 0
+    return next((weight for weight, size in _SIZES if _dialects().compiles(pattern, size)), 0)
+
+
+def _dialects() -> Any:
+    return import_module("antiphon.protocol.dialects")

@@ -49,9 +49,13 @@ class Survey:
     def __init__(self, root: type[Struct]) -> None:
         self._root = Atlas().draw(types.type_info(root), "") or Shape()
 
-    def of(self, body: dict[str, Any], limits: Limits) -> list[str]:
-        """The names in `body` that its type does not know; raises if a name or a list is too long."""
+    def of(self, body: dict[str, Any], limits: Limits, but: str = "") -> list[str]:
+        """The names in `body` that its type does not know; raises if a name or a list is too long. `but`: a field that
+        need not be looked into."""
         walk = _Walk(limits)
+        if but:
+            body = {**body}
+            del body[but]
         walk.visit_object(self._root, body, ())
         return walk.ignored
 

@@ -11,10 +11,9 @@ from antiphon.admission import USUAL, Admission, Ticket
 from antiphon.engines.base import Capabilities, Engine, Model, State
 from antiphon.errors import AntiphonError, Busy, MissingParameter, ModelNotFound, Unavailable
 from antiphon.observe.watches import Queue
-from antiphon.render.effort import known_variables
 from antiphon.service.naming import Naming, OutputTokens
 from antiphon.service.tiers import RANKS
-from antiphon.service.tongues import spoken
+from antiphon.service.tongues import learn, spoken
 
 _TOLD = 100  # queues, in metrics
 _LOOK = 1.0  # seconds between two looks at who could be let in
@@ -29,11 +28,11 @@ class Served(Struct, frozen=True):
     room: OutputTokens | None = None  # its own; None: whatever holds for all
 
     async def capabilities(self) -> Capabilities:
-        """The engine's, and the effort too where the model's own template can be told whether to think."""
-        able = spoken(await self.engine.capabilities(self.model), self.model)
-        if able.template is None or not known_variables(able.template.source):
-            return able
-        return replace(able, honours=able.honours | {"reasoning.effort"})
+        """The engine's, and what comes of how the model is spoken to."""
+        able = await self.engine.capabilities(self.model)
+        if able.prompt != "chat":
+            await learn()
+        return spoken(able, self.model)
 
 
 class Models:

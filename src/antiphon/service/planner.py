@@ -30,7 +30,15 @@ from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.ids import ItemIds, new_id
 from antiphon.observe.about import note_response
 from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import InputItem, ItemReference, McpApprovalResponse
+from antiphon.protocol.items import (
+    AdditionalTools,
+    CompactionTrigger,
+    InputItem,
+    ItemReference,
+    McpApprovalResponse,
+    Reasoning,
+    ToolSearchOutput,
+)
 from antiphon.protocol.kept import keep
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
@@ -55,6 +63,9 @@ from antiphon.service.toolkit import Toolkit
 from antiphon.service.warming import spoken_to, warming, warms
 
 Watch = Callable[[str, str], Witness]
+
+# Items that let a response go on beyond one turn though its request declares no tools.
+_GOING_ON = frozenset({AdditionalTools, CompactionTrigger, McpApprovalResponse, ToolSearchOutput})
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -161,7 +172,8 @@ class Planner:
             stores = self.stores(request)
             opening = opened(request, sent, new_id("resp"), served.name, int(time()), store=stores)
             note_response(opening.id)
-            decoded = await self._opened(tenant, decoded)
+            if Reasoning in map(type, request.input):
+                decoded = await self._opened(tenant, decoded)
             if stores and remembered is not None:
                 decoded, earlier = _with_all(decoded, remembered), ()
             decoded = await self._own(tenant, decoded, opening)
@@ -172,7 +184,7 @@ class Planner:
             opening.input_messages = [*prepared.messages]
         if warm:
             prepared = warming(prepared)
-        else:
+        elif _goes_on(decoded.request, earlier):
             waits = self._toolkit.awaits(request, opening.store)
             going = Going(tenant=tenant, id=opening.id, decoded=decoded, earlier=earlier, waits=waits)
             settled = Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=[])
@@ -332,12 +344,19 @@ class Planner:
     async def _own(self, tenant: str, decoded: Decoded, opening: Response) -> Decoded:
         """With what it refers to, and with ids of ours for what is kept."""
         given = items = decoded.request.input
-        if any(type(item) is ItemReference for item in given):
+        if ItemReference in map(type, given):
             items = await self._past.resolve(tenant, given)
         if opening.store:
             ids = ItemIds(opening.id, "input")
             items = keep(items, ids) if len(items) <= AT_ONCE else await asyncio.to_thread(keep, items, ids)
         return decoded if items is given else replace(decoded, request=replace(decoded.request, input=items))
+
+
+def _goes_on(request: CreateResponse, earlier: Sequence[InputItem]) -> bool:
+    """May it take a step before its turn, or more than one? Not if it declares nothing for that, and asks for none."""
+    if request.tools or request.context_management:
+        return True
+    return not _GOING_ON.isdisjoint(map(type, chain(earlier, request.input)))
 
 
 def _with_all(decoded: Decoded, earlier: Sequence[InputItem]) -> Decoded:

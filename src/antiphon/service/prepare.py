@@ -23,6 +23,7 @@ from antiphon.parsers.registry import load_parser
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.items import InputItem
 from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import TextFormat
 from antiphon.render.attached import Attached
 from antiphon.render.messages import Rendered, render_chat
 from antiphon.render.tools import Hosting, nothing_hosted
@@ -106,7 +107,7 @@ async def prepare(
         parser=parser,
         reading=heard.reading,
         declared=declared,
-        insists=await insistence(request, rendered, tongue, heard, prompt),
+        insists=await insistence(request, rendered, tongue, heard, prompt) if _demands(request, rendered) else None,
         ignored=rendered.offered.ignored,
         history=fit.history,
         shortened=fit.shortened,
@@ -228,6 +229,11 @@ def size_of(prompt: Prompt) -> int:
             return sum([len(segment.text.encode("utf-8", "surrogatepass")) for segment in segments])
         case TokenPrompt(tokens=tokens):
             return len(tokens)
+
+
+def _demands(request: CreateResponse, rendered: Rendered) -> bool:
+    """May anything be demanded of the answer?"""
+    return bool(rendered.offered.offers) or type(request.text.format) is not TextFormat
 
 
 def _whole(request: CreateResponse, sampling: Sampling, heard: Heard) -> bool:

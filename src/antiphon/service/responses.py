@@ -111,6 +111,8 @@ class Responses:
         """
         patient = decoded.request.background
         undertaking = await self._planner.plan(tenant, decoded, patient=patient, recent=recent)
+        if not undertaking.opening.store:
+            return undertaking, None
         kept: Kept | str | None = ""
         try:
             kept = await self._begun(tenant, undertaking, key)
@@ -119,10 +121,8 @@ class Responses:
                 undertaking.leave()
         return undertaking, kept
 
-    async def _begun(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | str | None:
+    async def _begun(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | str:
         decoded, opening = undertaking.decoded, undertaking.opening
-        if not opening.store:
-            return None
         alone = opening.previous_response_id is None and opening.conversation is None
         if alone and key is None and not (decoded.request.stream or opening.background):
             return self._keeper.later(tenant, decoded, opening)

@@ -48,7 +48,7 @@ class Listener:
         task = asyncio.current_task()
         assert task is not None
         self._driver = task
-        self._timer = asyncio.get_running_loop().call_later(_MOMENT, self._start)
+        self._timer = task.get_loop().call_later(_MOMENT, self._start)
         return self
 
     async def __aexit__(

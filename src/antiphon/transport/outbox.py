@@ -65,11 +65,9 @@ def answer_at_once(send: object, headers: Iterable[tuple[bytes, bytes]], body: b
         return False
     if cycle.response_started or cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:
         return False
-    lines = [_OK]
-    for name, value in (*cycle.default_headers, *headers):
-        lines += (name, b": ", value, b"\r\n")
+    lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
     cycle.response_started = cycle.response_complete = True
-    outbox.write_whole(b"".join([*lines, b"\r\n", body]))
+    outbox.write_whole(b"".join([_OK, *lines, b"\r\n", body]))
     cycle.message_event.set()
     cycle.on_response()
     return True

@@ -68,6 +68,7 @@ class ChatBody:
     def __init__(self, words: Words, fixed: Json) -> None:
         self._words = words
         self._fixed = fixed
+        self._thought = words.name("reasoning items")
 
     def make(self, work: Work, *, stream: bool) -> bytes:
         prompt = work.prompt
@@ -83,10 +84,12 @@ class ChatBody:
 
     def messages(self, prompt: ChatPrompt) -> Sequence[Json]:
         """With earlier thoughts under the name that the engine reads them by."""
-        name = self._words.name("reasoning items")
-        if name == THOUGHT or not any(THOUGHT in message for message in prompt.messages):
-            return prompt.messages
-        return [_renamed(message, name) for message in prompt.messages]
+        name = self._thought
+        if name != THOUGHT:
+            for message in prompt.messages:
+                if THOUGHT in message:
+                    return [_renamed(message, name) for message in prompt.messages]
+        return prompt.messages
 
     def _offer(self, body: Json, prompt: ChatPrompt) -> None:
         if prompt.template_kwargs and self._words.name("chat_template_kwargs"):

@@ -33,7 +33,7 @@ class TextReader(ChatReader):
                 ):  # fmt: skip
                     chunks.append(Chunk(text=choice.text, tokens=tuple(choice.token_ids or ())))
                 else:
-                    self._read(choice, chunks)
+                    self._hear(choice, chunks)
                 if self.fault is not None:
                     break
             if event.usage is not None:
@@ -46,7 +46,7 @@ class TextReader(ChatReader):
                     break
         return chunks
 
-    def _read(self, choice: TextChoice, chunks: list[Chunk]) -> None:
+    def _hear(self, choice: TextChoice, chunks: list[Chunk]) -> None:  # type: ignore[override]  # of another endpoint
         if choice.index or self._finish is not None:
             return
         text = choice.text or ""

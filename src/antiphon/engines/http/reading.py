@@ -39,6 +39,7 @@ FINISHES: dict[str, Finish] = {
     "content_filter": "content_filter",
 }
 LEAST_LOGPROB = -9999.0
+_NOTHING = Extras()
 
 
 class ChatReader:
@@ -89,6 +90,12 @@ class ChatReader:
                     break
         return chunks
 
+    def heard(self, choice: Any) -> list[Chunk]:
+        """All of an answer that came at once, but for its end."""
+        chunks: list[Chunk] = []
+        self._hear(choice, chunks)
+        return chunks
+
     @property
     def finished(self) -> bool:
         """Whether the engine has said why it stopped."""
@@ -123,7 +130,7 @@ class ChatReader:
             system_fingerprint=completion.system_fingerprint,
             service_tier=completion.service_tier,
         )
-        return None if extras == Extras() else extras
+        return None if extras == _NOTHING else extras
 
     def _beside(self) -> Extras:
         if self._extras is None:
@@ -186,14 +193,16 @@ def answers(kind: type[ChatReader], who: str, completion: Any, sampling: Samplin
     best first."""
     if completion.error is not None:
         raise EngineFailed(f"{who} answered with an error, and as if it were none.")
-    chosen = sorted(completion.choices or (), key=lambda choice: choice.index or 0)[: sampling.n]
+    chosen = completion.choices or ()
+    if len(chosen) > 1:
+        chosen = sorted(chosen, key=lambda choice: choice.index or 0)[: sampling.n]
     if not chosen:
         raise EngineFailed(f"{who} answered without an answer.")
     chunks: list[Chunk] = []
     for number, choice in enumerate(chosen):
         choice.index = 0
         reader = kind(who, sampling, full=True)
-        said = reader.feed([type(completion)(choices=[choice])])
+        said = reader.heard(choice)
         if reader.fault is not None:
             raise reader.fault
         (last,) = reader.end()

@@ -6,7 +6,6 @@ with member.enter(model) as errand:      it has one more to do
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -40,10 +39,9 @@ class Member:
         self.works = 0
         self.failures = 0
         self.told: int | None = None  # slots that it says it has, for a model
-        self.idle = asyncio.Event()
-        self.idle.set()
+        self.idle = asyncio.Event()  # set when it has nothing more to do, once it is leaving
         self.running = 0
-        self._running: Counter[str] = Counter()  # the same, by model
+        self._running: dict[str, int] = {}  # the same, by model
         self._models: Sequence[Model] = ()  # as it listed them last, and their names
         self._names: frozenset[str] = frozenset()
         self._resumes = 0.0  # when it wants to be asked again, as it said itself
@@ -85,7 +83,7 @@ class Member:
 
     def load(self, model: str, able: Capabilities) -> int:
         """Works that share the slots of the model: an engine that says how many it has, says so of each model."""
-        return self.running if able.slots is None else self._running[model]
+        return self.running if able.slots is None else self._running.get(model, 0)
 
     def has_room(self, model: str, able: Capabilities) -> bool:
         slots, bound = self.slots(able), self.seat.bound
@@ -111,15 +109,15 @@ class Member:
     def _entered(self, model: str) -> None:
         self.works += 1
         self.running += 1
-        self._running[model] += 1
-        self.idle.clear()
+        self._running[model] = self._running.get(model, 0) + 1
 
     def _left(self, model: str) -> None:
         self.running -= 1
-        self._running[model] -= 1
-        if not self._running[model]:
-            self._running.pop(model)
-        if not self.running:
+        if self._running[model] == 1:
+            del self._running[model]
+        else:
+            self._running[model] -= 1
+        if self.leaving and not self.running:
             self.idle.set()
 
     def _rest(self, now: float, seconds: float) -> None:

@@ -92,7 +92,8 @@ class Roster:
     async def _farewell(self, member: Member) -> None:
         try:
             async with asyncio.timeout(self._grace):
-                await member.idle.wait()
+                if member.running:
+                    await member.idle.wait()
         except TimeoutError:
             log.warning("%s still had %d to do when its time was over", member.name, member.running)
         finally:

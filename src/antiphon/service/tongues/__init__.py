@@ -1,4 +1,10 @@
-"""Which tongue a model speaks."""
+"""Which tongue a model speaks. That of models which we render for needs a package of its own (jinja2, 2 MiB): it is
+loaded when such a model is asked for, in a thread (`learn`)."""
+
+import asyncio
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -9,7 +15,19 @@ from antiphon.service.tongues.base import Heard as Heard
 from antiphon.service.tongues.base import Tongue as Tongue
 from antiphon.service.tongues.chat import ChatTongue
 from antiphon.service.tongues.gpt_oss import HarmonyTongue, in_harmony
-from antiphon.service.tongues.raw import RawTongue
+
+_NONE = Manner(calls=None)  # the operator has named nothing
+
+
+async def learn() -> None:
+    """Before a model is asked for that we render for or whose words we read: nobody waits while that is loaded."""
+    if not _raw.cache_info().currsize:
+        await asyncio.to_thread(_raw)
+
+
+@cache
+def _raw() -> Any:
+    return import_module("antiphon.service.tongues.raw")
 
 
 def speak(request: CreateResponse, able: Capabilities, model: str) -> Tongue:
@@ -19,11 +37,14 @@ def speak(request: CreateResponse, able: Capabilities, model: str) -> Tongue:
     manner = manner_of(able, model)
     if manner.harmony:
         return HarmonyTongue(request, able)
-    return RawTongue(request, able, manner)
+    tongue: Tongue = _raw().RawTongue(request, able, manner)
+    return tongue
 
 
 def spoken(able: Capabilities, model: str) -> Capabilities:
     """What the engine can do, and what can be done because of how the model is spoken to."""
+    if able.template is not None:
+        able = _raw().thoughtful(able)
     manner = heard_as(able, model)
     if manner is None:
         return able
@@ -39,7 +60,7 @@ def heard_as(able: Capabilities, model: str) -> Manner | None:
     if able.prompt != "chat":
         return manner_of(able, model)
     manner = named_manner(able.reads)
-    return None if manner == Manner(calls=None) else manner
+    return None if manner == _NONE else manner
 
 
 def manner_of(able: Capabilities, model: str) -> Manner:

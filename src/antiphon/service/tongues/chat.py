@@ -11,10 +11,14 @@ from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import Reading
 from antiphon.parsers.choose import Manner
 from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import TextFormat
 from antiphon.render.broken import break_up
 from antiphon.render.tool_prompt import FORMAT, in_words
 from antiphon.service.sampling import constraint
 from antiphon.service.tongues.base import Heard, is_much, is_thoughtless
+
+_PLAIN = Heard(parser="chat")
+_UNBROKEN = Heard(parser="unbroken chat")
 
 
 class ChatTongue:
@@ -38,6 +42,8 @@ class ChatTongue:
         return said
 
     def hear(self, chat: ChatPrompt) -> Heard:
+        if not chat.tools and self._manner.thoughts is None and type(self._request.text.format) is TextFormat:
+            return _UNBROKEN if self._broken else _PLAIN  # as most are heard
         made = constraint(self._request)
         return Heard(
             parser="unbroken chat" if self._broken else "chat",

@@ -12,7 +12,7 @@ from antiphon.parsers.choose import Manner
 from antiphon.parsers.thoughts import THOUGHTS, closed, opens
 from antiphon.protocol.request import CreateResponse
 from antiphon.render.broken import break_up, quote
-from antiphon.render.effort import effort_variables
+from antiphon.render.effort import effort_variables, known_variables
 from antiphon.render.template import knows_tools, render_text
 from antiphon.render.tool_prompt import FORMAT, in_words
 from antiphon.service.sampling import constraint
@@ -92,6 +92,13 @@ class RawTongue:
             tools=tools,
             unseen=self._template is None and not is_thoughtless(self._request, chat),
         )
+
+
+def thoughtful(able: Capabilities) -> Capabilities:
+    """With the effort, where the model's own template can be told whether to think."""
+    if able.template is None or not known_variables(able.template.source):
+        return able
+    return replace(able, honours=able.honours | {"reasoning.effort"})
 
 
 def _shown(reading: Reading) -> tuple[str, ...]:
