@@ -27,7 +27,7 @@ class Looks:
 async def looking(port: int) -> AsyncIterator[Looks]:
     looks = Looks()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "drills.bombs_health", str(port),
+        sys.executable, "-m", __name__, str(port),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 26,
     )  # fmt: skip
     assert process.stdout is not None
@@ -36,7 +36,9 @@ async def looking(port: int) -> AsyncIterator[Looks]:
         yield looks
     finally:
         said, _ = await process.communicate(b"")
-        looks.took = msgspec.json.decode(said or b"[]", type=list[float])
+        if process.returncode:
+            raise RuntimeError("Nobody could ask for the health of the server until the end.")
+        looks.took = msgspec.json.decode(said, type=list[float])
 
 
 async def _look(port: int, over: threading.Event) -> list[float]:

@@ -14,7 +14,7 @@ _SECONDS = 3600.0
 _SEED = 2026
 _HEADINGS = ("FAILURES", "ERRORS")
 _SETTINGS = """
-hooks = "drills.fuzz_hooks"
+hooks = "drills.fuzz.hooks"
 seed = {seed}
 workers = 1
 request-timeout = 20.0
@@ -39,19 +39,21 @@ enabled = false
 """
 
 
-async def schemas(port: int, examples: int, findings: Findings) -> None:
+async def schemas(port: int, examples: int, findings: Findings, path: str | None = None) -> None:
+    """`path`: that one alone."""
     with tempfile.TemporaryDirectory(prefix="antiphon-fuzz-") as folder:
         settings, report = Path(folder) / "schemathesis.toml", Path(folder) / "report.json"
         settings.write_text(_SETTINGS.format(seed=_SEED, examples=examples, report=report))
-        said = await _played(settings, f"http://127.0.0.1:{port}/openapi.json")
+        only = [] if path is None else ["--include-path", path]
+        said = await _played(settings, [*only, f"http://127.0.0.1:{port}/openapi.json"])
         if not report.exists():
             findings.violated(f"schemathesis did not come to its end:\n{said[-3000:]}")
             return
         _judge(json.loads(report.read_bytes()), said, findings)
 
 
-async def _played(settings: Path, document: str) -> str:
-    program = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run", "--no-color", document]
+async def _played(settings: Path, what: list[str]) -> str:
+    program = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run", "--no-color", *what]
     playing = await asyncio.create_subprocess_exec(
         *program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env={**os.environ, "COLUMNS": "120"}
     )

@@ -7,6 +7,8 @@ import pytest
 from drills.findings import Findings
 from drills.fuzz.bodies import Bodies, recorded
 from drills.fuzz.drill import Amount, fuzz
+from drills.fuzz.openapi import schemas
+from tests.live import serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 MUTATIONS = 1_000
@@ -17,6 +19,15 @@ async def test_no_change_of_what_clients_send_is_a_failure_of_the_server() -> No
     async with asyncio.timeout(100):
         await fuzz("sqlite", Amount(MUTATIONS, 0), findings)
     assert findings.trials == MUTATIONS
+    assert findings.shown == []
+
+
+async def test_what_the_document_says_of_a_path_is_so() -> None:
+    findings = Findings("fuzz")
+    with serving("--engine", "fake", "--store", "memory") as live:
+        async with asyncio.timeout(100):
+            await schemas(live.port, 3, findings, "/v1/detokenize")
+    assert findings.trials > 10
     assert findings.shown == []
 
 
