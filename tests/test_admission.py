@@ -37,6 +37,19 @@ async def test_a_free_slot_is_taken_at_once() -> None:
     assert (admission.running, admission.waiting) == (2, 0)
 
 
+async def test_how_long_each_waited_is_told_when_its_turn_has_come() -> None:
+    told: list[float] = []
+    admission = Admission(slots=1, queue=2, waited=told.append)
+    first, second, third = admission.enter(), admission.enter(), admission.enter()
+    assert told == [0.0]
+    third.leave()
+    first.leave()
+    assert len(told) == 2
+    assert told[1] > 0
+    second.leave()
+    assert len(told) == 2
+
+
 @pytest.mark.shows("C.8", "H2.6")
 async def test_a_full_queue_is_busy_and_says_when_to_come_back() -> None:
     admission = Admission(slots=1, queue=1)

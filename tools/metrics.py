@@ -30,7 +30,8 @@ scrape_configs:
 
 Names are vLLM's where it counts the same: what is `vllm:time_to_first_token_seconds` there is
 `antiphon_time_to_first_token_seconds` here, and so with `num_requests_running`, `num_requests_waiting`,
-`e2e_request_latency_seconds`, `time_per_output_token_seconds`, `prompt_tokens_total` and `generation_tokens_total`.
+`e2e_request_latency_seconds`, `request_queue_time_seconds`, `time_per_output_token_seconds`, `prompt_tokens_total`
+and `generation_tokens_total`.
 Labels are names of ours (routes, statuses, models, engines, tools, operations), never what a client wrote: no
 tenants, keys, ids or users, and so a bounded number of series. Nothing is counted for single tokens.
 
@@ -46,6 +47,7 @@ _TITLES = {
     "antiphon_websocket": "WebSockets",
     "antiphon_engine": "Engines",
     "antiphon_tool": "Tools",
+    "antiphon_sandbox": "Tools",
     "antiphon_store": "Store",
     "antiphon_live": "Live log",
     "antiphon_leases": "Leases",

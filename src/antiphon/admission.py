@@ -20,6 +20,7 @@ A ticket is left exactly once however often it is tried. Slots may come and go; 
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -35,7 +36,9 @@ _Waiting = OrderedDict[str, OrderedDict["Ticket", None]]  # by tenant; the next 
 
 
 class Admission:
-    def __init__(self, slots: int, queue: int) -> None:
+    def __init__(self, slots: int, queue: int, waited: Callable[[float], None] | None = None) -> None:
+        """`waited` is told of everybody whose turn has come, and for how many seconds it was waited for."""
+        self._waited = waited
         self.slots = slots
         self.queue = queue
         self.running = 0
@@ -88,13 +91,17 @@ class Admission:
         if self.running < self.slots:  # then nobody waits
             self._admit(ticket)
         else:
+            ticket.came = monotonic()
             self._waiting[ticket.rank].setdefault(ticket.tenant, OrderedDict())[ticket] = None
             self.waiting += 1
             self._patient += ticket.patient
 
     def _admit(self, ticket: "Ticket") -> None:
         self.running += 1
-        ticket.admitted(monotonic())
+        now = monotonic()
+        ticket.admitted(now)
+        if self._waited is not None:
+            self._waited(0.0 if ticket.came is None else now - ticket.came)
 
     def _waiter_left(self, ticket: "Ticket") -> None:
         rank = self._waiting[ticket.rank]
@@ -137,7 +144,7 @@ class Admission:
 class Ticket:
     """A place in an Admission. Leave it whatever happens: `with admission.enter() as ticket`."""
 
-    __slots__ = ("_admission", "_left", "_since", "_turn", "entered", "patient", "rank", "tenant")
+    __slots__ = ("_admission", "_left", "_since", "_turn", "came", "entered", "patient", "rank", "tenant")
 
     def __init__(self, admission: Admission, tenant: str = "", patient: bool = False, rank: int = USUAL) -> None:
         self._admission = admission
@@ -145,6 +152,7 @@ class Ticket:
         self.patient = patient
         self.rank = rank
         self.entered = False  # it runs or waits
+        self.came: float | None = None  # when it began to wait, if it had to
         self._turn: asyncio.Future[None] | None = None
         self._since: float | None = None  # when it began to run
         self._left = False

@@ -5,10 +5,12 @@ It hears all before it says a word, says so much at most, and lives as long as s
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
 _READ = 256 * 1024
+OUTCOMES: Counter[str] = Counter()  # of all that this process has had run: "done", "failed", or "killed" by it
 
 
 async def said_by(program: Sequence[str], given: bytes, most: int) -> bytes:
@@ -22,10 +24,15 @@ async def said_by(program: Sequence[str], given: bytes, most: int) -> bytes:
     try:
         return await _exchanged(process, given, most)
     finally:
+        OUTCOMES[_outcome(process.returncode)] += 1
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+def _outcome(code: int | None) -> str:
+    return "killed" if code is None else "failed" if code else "done"
 
 
 async def _exchanged(process: asyncio.subprocess.Process, given: bytes, most: int) -> bytes:

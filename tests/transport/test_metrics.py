@@ -65,6 +65,12 @@ async def test_tools_are_timed_and_the_way_to_them_is_counted() -> None:
     assert found["antiphon_egress_connections_total", "refused"] == 1
 
 
+async def test_who_has_a_turn_at_a_model_is_told_with_its_wait() -> None:
+    async with api(engine=FakeEngine(FakeSettings(at_once=1))) as server:
+        await server.create()
+        assert (await told(server))["antiphon_request_queue_time_seconds_count", ""] == 1
+
+
 async def test_queues_are_told_by_model_and_tier() -> None:
     async with api(engine=FakeEngine(FakeSettings(at_once=1, delay=3600.0))) as server:
         asked = [{"service_tier": tier} for tier in ("default", "priority", "flex", "flex")]

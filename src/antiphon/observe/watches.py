@@ -61,11 +61,21 @@ def watch_store(registry: Registry, well: Callable[[], bool], size: Callable[[],
 
 
 def watch_egress(registry: Registry, outcomes: Mapping[str, int]) -> None:
-    registry.gauge(
-        "antiphon_egress_connections_total", "Connections to what clients or operators named, by what came of them.",
-        ("outcome",), read=lambda: [((name,), float(number)) for name, number in sorted(outcomes.items())],
-        kind="counter",
-    )  # fmt: skip
+    _count_outcomes(
+        registry,
+        "antiphon_egress_connections_total",
+        "Connections to what clients or operators named, by what came of them.",
+        outcomes,
+    )
+
+
+def watch_confined(registry: Registry, outcomes: Mapping[str, int]) -> None:
+    _count_outcomes(
+        registry,
+        "antiphon_sandbox_runs_total",
+        "Programs that read what clients or pages brought, in processes of their own.",
+        outcomes,
+    )
 
 
 def watch_access_log(registry: Registry, dropped: Callable[[], int]) -> None:
@@ -73,10 +83,7 @@ def watch_access_log(registry: Registry, dropped: Callable[[], int]) -> None:
 
 
 def watch_tracing(registry: Registry, counts: Mapping[str, int]) -> None:
-    registry.gauge(
-        "antiphon_trace_spans_total", "Spans for the collector, by what came of them.", ("outcome",),
-        read=lambda: [((name,), float(number)) for name, number in sorted(counts.items())], kind="counter",
-    )  # fmt: skip
+    _count_outcomes(registry, "antiphon_trace_spans_total", "Spans for the collector, by what came of them.", counts)
 
 
 def watch(registry: Registry, name: str, help: str, value: Callable[[], float], joining: Joining = "sum") -> None:
@@ -85,3 +92,10 @@ def watch(registry: Registry, name: str, help: str, value: Callable[[], float], 
 
 def count(registry: Registry, name: str, help: str, value: Callable[[], float]) -> None:
     registry.gauge(name, help, read=lambda: [((), float(value()))], kind="counter")
+
+
+def _count_outcomes(registry: Registry, name: str, about: str, outcomes: Mapping[str, int]) -> None:
+    def read() -> list[Reading]:
+        return [((outcome,), float(number)) for outcome, number in sorted(outcomes.items())]
+
+    registry.gauge(name, about, ("outcome",), read=read, kind="counter")

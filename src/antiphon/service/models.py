@@ -1,7 +1,7 @@
 """Who serves which model: names, aliases, and a queue of its own for each."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -43,8 +43,11 @@ class Models:
         accept_any: bool = False,
         queue: int = 64,
         naming: Naming | None = None,
+        waited: Callable[[float], None] | None = None,
     ) -> None:
+        """`waited` is told how long each work waited for its model."""
         self._engines = engines
+        self._waited = waited
         self._naming = naming or Naming(served=tuple(served), accept_any=accept_any)
         self._queue = queue
         self._lanes: dict[str, _Lane] = {}
@@ -122,7 +125,7 @@ class Models:
         name = served.model if able.lane is None else able.lane
         if name not in self._lanes:
             self._forget()
-            self._lanes[name] = _Lane(Admission(able.slots, self._queue), served)
+            self._lanes[name] = _Lane(Admission(able.slots, self._queue, self._waited), served)
         admission = self._lanes[name].admission
         if admission.slots != able.slots:
             admission.resize(able.slots)

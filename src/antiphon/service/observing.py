@@ -8,6 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from antiphon import confined
 from antiphon.agent.witness import Witness
 from antiphon.config import Config
 from antiphon.config.areas.observing import traces_url
@@ -88,6 +89,7 @@ class Observing:
         watches.watch_leases(registry, lambda: keeper.held, lambda: keeper.lost, lambda: parts.jobs.taken_over)
         watches.watch_store(registry, parts.probe.healthy, lambda: parts.probe.size)
         watches.watch_egress(registry, parts.egress.outcomes)
+        watches.watch_confined(registry, confined.OUTCOMES)
 
     def open(self) -> None:
         if self.access_log is not None:

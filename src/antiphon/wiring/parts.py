@@ -127,7 +127,7 @@ def build_live(config: Config, store: Store) -> LiveLog:
 
 def build_parts(config: Config, ground: Ground) -> Parts:
     observing, store, live, egress = ground.observing, ground.store, ground.live, ground.egress
-    models = Models([ground.engine], naming=naming(config), queue=config.queue)
+    models = Models([ground.engine], naming=naming(config), queue=config.queue, waited=observing.metrics.waited)
     past, tally = Past(store), Tally(observing.metrics)
     quotas, sharing = make_quotas(config, ground.till)
     pressure = Pressure(config.shed, models.crowding, store_folder(config.store_place))
