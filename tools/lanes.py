@@ -90,9 +90,16 @@ def _run(parts: Iterable[Part]) -> Iterable[Outcome]:
 
 def _ran(part: Part) -> Outcome:
     began = time.monotonic()
-    done = subprocess.run(part.command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    done = subprocess.run(
+        part.command, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
     code = 0 if done.returncode == NONE else done.returncode
     return Outcome(part, code, done.stdout.decode("utf-8", "replace"), time.monotonic() - began)
+
+
+def _environment() -> dict[str, str]:
+    """Bytecode is kept, whatever the user likes: some two hundred servers start, and each would compile everything."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _told(outcome: Outcome) -> int:
