@@ -1,7 +1,7 @@
 """Lists, a page at a time; `last_id` of one page is `after` of the next. A page may have less than was asked for."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Raw, Struct, field
@@ -37,42 +37,34 @@ class ItemsQuery(ListQuery, frozen=True, kw_only=True):
     include: list[Includable] = field(default_factory=list)
 
 
-class ItemList(Struct, kw_only=True):
-    """An empty page has empty ids: OpenAI's types know no null there."""
+class _Page(Struct, kw_only=True):
+    """An empty one has empty ids: OpenAI's types know no null there."""
 
     object: Literal["list"] = "list"
-    data: list[InputItem]
+    data: list[Any]
     first_id: str
     last_id: str
     has_more: bool
 
 
-class ResponseList(Struct, kw_only=True):
+class ItemList(_Page, kw_only=True):
+    data: list[InputItem]
+
+
+class ResponseList(_Page, kw_only=True):
     """An extension: OpenAI has no such list."""
 
-    object: Literal["list"] = "list"
     data: list[Response]
-    first_id: str
-    last_id: str
-    has_more: bool
 
 
-class ConversationList(Struct, kw_only=True):
+class ConversationList(_Page, kw_only=True):
     """An extension likewise."""
 
-    object: Literal["list"] = "list"
     data: list[Conversation]
-    first_id: str
-    last_id: str
-    has_more: bool
 
 
-class _Written(Struct, kw_only=True):
-    object: Literal["list"] = "list"
+class _Written(_Page, kw_only=True):
     data: list[Raw]
-    first_id: str
-    last_id: str
-    has_more: bool
 
 
 def written_list(entries: Sequence[tuple[str, bytes]], has_more: bool) -> bytes:
