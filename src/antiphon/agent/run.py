@@ -156,8 +156,6 @@ class Run:
             await telling
         if self._plan.warms:
             await self._warmed(tell)
-        elif self._plan.insists is None:
-            await self._called(self._plan, tell, None, begins=True)
         else:
             await self._taken(self._plan, tell, begins=True)
 

@@ -134,8 +134,7 @@ class Client:
 
     async def _read(self, connection: Connection, decoder: Decoder[T], most: int = MAX_BODY_BYTES) -> T:
         try:
-            complete = connection.complete
-            return decoder.decode(self._all(connection, most) if complete else await self._body(connection, most))
+            return decoder.decode(await self._body(connection, most))
         except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise EngineFailed(f"{self.who} sent an answer that cannot be read: {error}.") from None
         finally:
