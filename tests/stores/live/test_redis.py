@@ -136,6 +136,16 @@ async def test_a_redis_that_comes_back_is_found_again() -> None:
         await other.close()
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_it_closes_whatever_its_listener_is_at(redis_url: str, turns: int) -> None:
+    log = RedisLive(redis_url, TTL)
+    await log.open(Ear())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await log.close()
+
+
 async def test_a_silent_redis_is_unavailable_within_the_deadline(
     log: RedisLive, client: "Client", monkeypatch: pytest.MonkeyPatch
 ) -> None:

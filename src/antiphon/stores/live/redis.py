@@ -139,9 +139,11 @@ class RedisLive:
     async def _listen(self) -> None:
         words, self._first = self._first or self._redis.pubsub(ignore_subscribe_messages=True), None
         async with words:
-            await words.subscribe(CHANNEL)
+            async with asyncio.timeout(DEADLINE):
+                await words.subscribe(CHANNEL)
             while True:
-                message = await words.get_message(timeout=PROBE_SECONDS)
+                async with asyncio.timeout(PROBE_SECONDS + DEADLINE):  # it may have to connect again
+                    message = await words.get_message(timeout=PROBE_SECONDS)
                 if message is not None:
                     self._pass_on(message["data"].decode())
 
@@ -158,7 +160,9 @@ def client(url: str) -> Redis:
             encoding_errors="surrogatepass",  # an id may be anything when it is looked for
             max_connections=CONNECTIONS,
             timeout=DEADLINE,
-            socket_timeout=DEADLINE,
+            # Deadlines are ours alone: with one of its own, redis-py sends under `asyncio.wait_for`, which in
+            # Python 3.11 swallows a cancellation that comes as the sending is done.
+            socket_timeout=None,
             socket_connect_timeout=DEADLINE,
             health_check_interval=PROBE_SECONDS,
             retry=Retry(ConstantBackoff(0.02), 2),  # a server that came back; every command may be given twice
