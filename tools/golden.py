@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.engines.address import Address, TcpAddress, UnixAddress
-from antiphon.engines.connection import Connection
+from antiphon.engines.connection import Connection, Hope
 from antiphon.engines.http.base import HttpEngine, HttpSettings
 from antiphon.engines.http.place import place
 from antiphon.engines.registry import ENGINES
@@ -57,10 +57,10 @@ class _Heard(Connection):
         self._data: list[bytes] = []
         self._request = b""
 
-    def send(self, request: bytes) -> None:
+    def ask(self, request: bytes, seconds: float, hope: Hope | None = None) -> "asyncio.Future[None]":
         self._note()
         self._request = request
-        super().send(request)
+        return super().ask(request, seconds, hope)
 
     def data_received(self, data: bytes) -> None:
         self._data.append(data)

@@ -51,7 +51,7 @@ async def test_an_answer_in_one_piece_is_waited_for_while_there_is_hope() -> Non
 
     async with upstream(behave) as path, asyncio.timeout(10):
         with pytest.raises(EngineFailed, match="did not answer in time"):
-            await client(path, Deadlines(first=0.02)).ask("/say", b"{}", WORD, WORD, lambda: hopes.pop(0))
+            await client(path, Deadlines(first=0.02)).ask("/say", b"{}", WORD, WORD, lambda _: hopes.pop(0))
     assert not hopes
 
 

@@ -118,6 +118,10 @@ class Engine(Protocol):
     async def capabilities(self, model: str) -> Capabilities:
         """May load the model."""
 
+    def still(self, model: str, able: Capabilities) -> bool:
+        """Would `capabilities` give this very object again, for all that is known without asking anybody?"""
+        ...
+
     def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
         """Lists of chunks: what came together is handed on together. See Flow."""
 
@@ -175,6 +179,9 @@ class GeneratesOnly:
     def states(self) -> Sequence[State]:
         models = tuple(model.id for model in self.models())
         return [State(name=self.name, engine=self.name, models=models, healthy=self.healthy())]
+
+    def still(self, model: str, able: Capabilities) -> bool:
+        return False
 
     async def answer(self, work: Work) -> list[Chunk]:
         raise self._undone("gives no answers in one piece")

@@ -8,6 +8,7 @@ redirect is followed, so its key cannot get elsewhere.
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Generic, TypeVar
 
 from msgspec import MsgspecError, Struct
@@ -71,7 +72,7 @@ class Client:
         self._key = key.encode() if key else b""
         self._heads: dict[tuple[str, str], bytes] = {}  # of requests, by their paths and media types
         self._kept: list[Connection] = []
-        self._busy: set[Connection] = set()
+        self._open: set[Connection] = set()  # these, and those at work
 
     async def get(self, path: str, decoder: Decoder[T]) -> T:
         return await self._call(f"GET {path} HTTP/1.1\r\n{self._headers}\r\n".encode(), decoder)
@@ -96,7 +97,7 @@ class Client:
         """What it answers as it comes, and what it calls that; not decoded, so nobody here has to know its shape."""
         connection = await self._answering(self._post(path, body, media_type))
         try:
-            return await self._body(connection, MAX_BODY_BYTES), connection.content_type
+            return await self._whole(connection, MAX_BODY_BYTES), connection.content_type
         finally:
             self.release(connection)
 
@@ -124,9 +125,15 @@ class Client:
         """What an engine says, without the key if it repeats that: it is none of its clients' business."""
         return said.replace(self._key, HUSH) if self._key else said
 
+    @property
+    def busy(self) -> int:
+        """Connections that are at work."""
+        return len(self._open) - len(self._kept)
+
     def close(self) -> None:
-        for connection in [*self._kept, *self._busy]:
+        for connection in [*self._open]:
             connection.close()
+        self._open.clear()
         self._kept.clear()
 
     async def _call(self, request: bytes, decoder: Decoder[T]) -> T:
@@ -134,81 +141,72 @@ class Client:
 
     async def _read(self, connection: Connection, decoder: Decoder[T], most: int = MAX_BODY_BYTES) -> T:
         try:
-            return decoder.decode(await self._body(connection, most))
+            data = connection.rest() if connection.complete else await self._whole(connection, most)
+            if len(data) > most:
+                raise self._endless()
+            return decoder.decode(data)
         except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise EngineFailed(f"{self.who} sent an answer that cannot be read: {error}.") from None
         finally:
             self.release(connection)
 
-    async def _answering(self, request: bytes, hope: Hope | None = None) -> Connection:
+    async def _answering(self, request: bytes, hope: Hope | None = None, *, again: bool = False) -> Connection:
         """A connection whose answer has begun well. A kept one may have been closed meanwhile: then it is a new one."""
-        kept = self._take()
-        if kept is not None:
-            try:
-                return await self._ask(kept, request, hope)
-            except Lost:
-                pass
-        return await self._ask(await self._connect(), request, hope)
-
-    async def _ask(self, connection: Connection, request: bytes, hope: Hope | None) -> Connection:
-        self._busy.add(connection)
+        kept = None if again else self._take()
+        connection = kept or await self._connect()
         well = False
         try:
-            connection.send(request)
-            status = await connection.status(self.deadlines.first, hope)
-            well = 200 <= status < 300
-            if not well:
-                body = self.hushed(await self._body(connection, MAX_REFUSAL_BYTES))
-                raise Refused(self.who, status, body, connection.retry_after)
+            await connection.ask(request, self.deadlines.first, hope)
+            well = 200 <= (status := connection.status) < 300
+            if well:
+                return connection
+            body = await self._whole(connection, MAX_REFUSAL_BYTES)
+            raise Refused(self.who, status, self.hushed(body), connection.retry_after)
+        except Lost:
+            if kept is None:
+                raise
         finally:
             if not well:
                 self.release(connection)
-        return connection
+        return await self._answering(request, hope, again=True)
 
     async def _connect(self) -> Connection:
         try:
             async with asyncio.timeout(self.deadlines.connect):
-                return await self._address.connect(self.who)
+                connection = await self._address.connect(self.who)
         except ssl.SSLCertVerificationError as error:
             reason = error.verify_message.rstrip(".")
             raise Unavailable(f"The certificate of {_within(self.who)} is not trusted: {reason}.", retry_after=30.0)
         except (OSError, UnicodeError):  # TimeoutError is an OSError; a host name that cannot be is a UnicodeError
             raise Unavailable(f"{self.who} cannot be reached.", retry_after=1.0) from None
-
-    async def _body(self, connection: Connection, most: int) -> bytes:
-        """All of it, in the time that it may take to begin: who drips is not silent, and still too slow."""
-        if connection.complete:
-            return self._all(connection, most)
-        try:
-            async with asyncio.timeout(max(self.deadlines.first, self.deadlines.idle)):
-                return await self._whole(connection, most)
-        except TimeoutError:
-            raise EngineFailed(f"{self.who} did not answer in time.") from None
-
-    def _all(self, connection: Connection, most: int) -> bytes:
-        """Of an answer that is complete: most are, once their headers are there."""
-        data = connection.rest()
-        if len(data) > most:
-            raise EngineFailed(f"{self.who} sent an answer without an end.")
-        return data
+        self._open.add(connection)
+        return connection
 
     async def _whole(self, connection: Connection, most: int) -> bytes:
+        """All of it, in the time that it may take to begin: who drips is not silent, and still too slow."""
         parts: list[bytes] = []
         size = 0
-        while data := await connection.read(self.deadlines.idle):
-            parts.append(data)
-            size += len(data)
-            if size > most:
-                raise EngineFailed(f"{self.who} sent an answer without an end.")
+        try:
+            async with asyncio.timeout(max(self.deadlines.first, self.deadlines.idle)):
+                while data := await connection.read(self.deadlines.idle):
+                    parts.append(data)
+                    size += len(data)
+                    if size > most:
+                        raise self._endless()
+        except TimeoutError:
+            raise EngineFailed(f"{self.who} did not answer in time.") from None
         return b"".join(parts)
 
+    def _endless(self) -> EngineFailed:
+        return EngineFailed(f"{self.who} sent an answer without an end.")
+
     def _take(self) -> Connection | None:
-        now = asyncio.get_running_loop().time()
-        while self._kept:
-            connection = self._kept.pop()
-            if connection.reusable and now - connection.idle_since < KEPT_SECONDS:
+        kept = self._kept
+        while kept:
+            connection = kept.pop()
+            if connection.reusable and monotonic() - connection.idle_since < KEPT_SECONDS:
                 return connection
-            connection.close()
+            self._drop(connection)
         return None
 
     def leave(self, connection: Connection) -> None:
@@ -216,12 +214,15 @@ class Client:
         connection.settle(LAST_BYTES_SECONDS, self.release)
 
     def release(self, connection: Connection) -> None:
-        self._busy.discard(connection)
         if connection.reusable and len(self._kept) < self._keep:
-            connection.idle_since = asyncio.get_running_loop().time()
+            connection.idle_since = monotonic()
             self._kept.append(connection)
         else:
-            connection.close()
+            self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        connection.close()
 
 
 class EventStream(Generic[T]):

@@ -22,7 +22,7 @@ HTTP_OK = 200
 BODILESS = frozenset({204, 304})
 
 Take = Callable[[bytes], Awaitable[None] | None]  # gives what has to be awaited before more, if anything
-Hope = Callable[[], bool]  # whether an engine that has not begun to answer may be waited for as long again
+Hope = Callable[[float], bool]  # may an engine that was asked then, and is silent, be waited for as long again?
 
 
 class Lost(EngineFailed):
@@ -34,35 +34,40 @@ class Broken(EngineFailed):
 
 
 class Connection(asyncio.Protocol):
+    """`streams`, `status` and `complete` are about the answer: whether it is a stream of events, its HTTP status once
+    all its headers are there, and whether it is all there."""
+
+    __slots__ = (
+        "_asked", "_content_type", "_due", "_error", "_feed", "_head_bytes", "_hope", "_kept", "_looks_at", "_loop",
+        "_parser", "_parts", "_patience", "_paused", "_retry_after", "_settled", "_since", "_sized", "_take", "_timer",
+        "_told", "_transport", "_unread", "_waiter", "_who", "complete", "idle_since", "status", "streams",
+    )  # fmt: skip
+
     def __init__(self, who: str) -> None:
         self._who = who
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
+        self._feed = self._parser.feed_data
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._due = self._looks_at = 0.0
+        self._due = self._looks_at = self._since = 0.0
         self._error: EngineFailed | None = None
         self._take: Take | None = None  # while it pours
         self._told: Awaitable[None] | None = None  # what has to be awaited before more is taken
         self._patience = 0.0  # seconds of silence, while it pours
-        self._reset()
-        self.idle_since = 0.0
-
-    def _reset(self) -> None:
-        self._asked = False
-        self._status = 0
-        self._content_type = b""
-        self._retry_after = b""
-        self._sized = False
-        self._head_bytes = 0
         self._parts: list[bytes] = []
-        self._unread = 0
-        self._paused = False
-        self._complete = False
-        self._kept = False
         self._hope: Hope | None = None
         self._settled: Callable[[Connection], None] | None = None
+        self.idle_since = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self._asked = self._sized = self._paused = self._kept = self.complete = self.streams = False
+        self.status = self._head_bytes = self._unread = 0
+        self._content_type = self._retry_after = b""
+        self._parts.clear()
+        self._settled = None
 
     # What the client calls.
 
@@ -73,16 +78,8 @@ class Connection(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """The answer is all there and the engine keeps the connection."""
-        return self._kept and self._error is None and self.open
-
-    @property
-    def complete(self) -> bool:
-        """The answer is all there."""
-        return self._complete
-
-    @property
-    def streams(self) -> bool:
-        return self._content_type.lower().startswith(b"text/event-stream")
+        transport = self._transport
+        return self._kept and self._error is None and transport is not None and not transport.is_closing()
 
     @property
     def content_type(self) -> str:
@@ -93,32 +90,27 @@ class Connection(asyncio.Protocol):
         """Seconds that the engine asked for, within reason."""
         return min(max(float(self._retry_after), 1.0), MOST_RETRY_AFTER) if self._retry_after.isdigit() else None
 
-    def send(self, request: bytes) -> None:
+    def ask(self, request: bytes, seconds: float, hope: Hope | None = None) -> "asyncio.Future[None]":
+        """Done once all headers are there, within that time, however slowly they drip; or while there is hope."""
         self._reset()
-        self._asked = True
+        self._asked, self._hope, self._patience = True, hope, seconds
+        self._since = self._loop.time()
+        waiting = self._wait(self._since + seconds)
         if self._transport is not None:
             self._transport.write(request)
-
-    async def status(self, seconds: float, hope: Hope | None = None) -> int:
-        """Once all headers are there, within that time, however slowly they drip; or while there is hope."""
-        self._hope, self._patience = hope, seconds
-        end = self._loop.time() + seconds
-        while not self._status:
-            await self._wait(end)
-        return self._status
+        return waiting
 
     async def read(self, seconds: float) -> bytes:
         """What came since the last time, at least a byte of it; nothing at the end."""
-        while not self._parts and not self._complete:
+        while not self._parts and not self.complete:
             await self._wait(self._loop.time() + seconds)
         return self.rest()
 
     def rest(self) -> bytes:
         """What came since the last time, without waiting; all that is left, of an answer that is complete."""
-        data = self._taken()
         if self._paused:
             self._resume()
-        return data
+        return self._taken()
 
     async def pour(self, take: Take, seconds: float) -> None:
         """Give what comes to `take` as it comes, from the very callback that brought it.
@@ -133,7 +125,7 @@ class Connection(asyncio.Protocol):
                     await self._told
                     self._told = None
                     self._resume()
-                elif self._take is None or (self._complete and not self._parts):
+                elif self._take is None or (self.complete and not self._parts):
                     return
                 elif self._parts:
                     self._told = take(self._taken())
@@ -160,7 +152,7 @@ class Connection(asyncio.Protocol):
 
     def settle(self, seconds: float, settled: "Callable[[Connection], None]") -> None:
         """All that was wanted has come; only the very end of the answer is still to be read, within that time."""
-        if self._complete or not self.open:
+        if self.complete or not self.open:
             settled(self)
             return
         self._settled = settled
@@ -191,18 +183,15 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
-    async def _wait(self, due: float) -> None:
+    def _wait(self, due: float) -> "asyncio.Future[None]":
         """Until something new came. One timer serves many waits: a timeout for each would cost more than the rest."""
         if self._error is not None:
             raise self._error
         self._due = due
         if self._timer is None or due < self._looks_at:
             self._look_later()
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
 
     def _look_later(self) -> None:
         self._stop_timer()
@@ -215,13 +204,13 @@ class Connection(asyncio.Protocol):
             return
         if self._loop.time() < self._due or self._hopes():
             self._look_later()
-        elif self._status:
+        elif self.status:
             self._fail(Broken(f"{self._who} went silent in the middle of its answer."))
         else:
             self._fail(EngineFailed(f"{self._who} did not answer in time."))
 
     def _hopes(self) -> bool:
-        if self._status or self._hope is None or not self._hope():
+        if self.status or self._hope is None or not self._hope(self._since):
             return False
         self._due = self._loop.time() + self._patience
         return True
@@ -248,35 +237,38 @@ class Connection(asyncio.Protocol):
         if not self._asked:
             self._fail(EngineFailed(f"{self._who} spoke without being asked."))
             return
-        if not self._status:
+        if not self.status:
             self._head_bytes += len(data)
         try:
-            self._parser.feed_data(data)
+            self._feed(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if not self._complete:
+            if not self.complete:
                 self._fail(EngineFailed(f"{self._who} does not speak HTTP: {error}."))
                 return
             self._kept = False  # what came after the answer is nonsense, the answer is not
-        if self._head_bytes > MAX_HEAD_BYTES and not self._status:
-            self._fail(EngineFailed(f"{self._who} sent headers without an end."))
-        elif self._take is not None and self._told is None and self._parts:
+        if not self.status:
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._fail(EngineFailed(f"{self._who} sent headers without an end."))
+            return  # nothing that anybody waits for
+        if self._take is not None and self._told is None and self._parts:
             self._due = self._loop.time() + self._patience
             self._told = self._take(self._taken())
-            if self._told is None and not self._complete:
+            if self._told is None and not self.complete:
                 return  # nobody has to be woken up
         elif self._unread > MAX_UNREAD_BYTES and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
-        self._wake()
+        if (waiter := self._waiter) is not None and not waiter.done():
+            waiter.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._head_bytes:
             self._fail(Lost(f"{self._who} hung up."))
-        elif self._status and not self._sized and error is None and not self._complete:
-            self._complete = True  # an answer without a length ends with its connection
+        elif self.status and not self._sized and error is None and not self.complete:
+            self.complete = True  # an answer without a length ends with its connection
             self._wake()
             self.close()
-        elif not self._complete:
+        elif not self.complete:
             self._fail(Broken(f"{self._who} hung up in the middle of its answer."))
         else:
             self.close()
@@ -292,13 +284,14 @@ class Connection(asyncio.Protocol):
     # What the parser calls.
 
     def on_message_begin(self) -> None:
-        if self._complete:
+        if self.complete:
             self._kept = False  # a second answer to one request
 
     def on_header(self, name: bytes, value: bytes) -> None:
         match name.lower():
             case b"content-type":
                 self._content_type = value
+                self.streams = value.lower().startswith(b"text/event-stream")
             case b"content-length" | b"transfer-encoding":
                 self._sized = True
             case b"retry-after":
@@ -306,18 +299,18 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if not self._complete and status >= HTTP_OK:  # what is less only says that an answer will come
-            self._status = status
+        if not self.complete and status >= HTTP_OK:  # what is less only says that an answer will come
+            self.status = status
             self._sized = self._sized or status in BODILESS
 
     def on_body(self, body: bytes) -> None:
-        if not self._complete:
+        if not self.complete:
             self._parts.append(body)
             self._unread += len(body)
 
     def on_message_complete(self) -> None:
-        if self._status and not self._complete:
-            self._asked, self._complete = False, True
+        if self.status and not self.complete:
+            self._asked, self.complete = False, True
             self._kept = self._parser.should_keep_alive()
             if self._settled is not None:
                 self._tell_settled()

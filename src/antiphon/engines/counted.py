@@ -4,4 +4,6 @@ MOST_TOKENS = 2**40
 
 
 def believed(number: int | None) -> int:
-    return min(max(number or 0, 0), MOST_TOKENS)
+    if number is None or number <= 0:
+        return 0
+    return number if number < MOST_TOKENS else MOST_TOKENS

@@ -58,7 +58,7 @@ async def test_a_stream_whose_end_comes_late_leaves_a_connection_that_can_be_use
 
 async def engine_idle(engine: Client) -> None:
     for _ in range(1000):
-        if not vars(engine)["_busy"]:
+        if not engine.busy:
             return
         await asyncio.sleep(0)
 

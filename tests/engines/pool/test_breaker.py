@@ -117,3 +117,18 @@ def test_whatever_happens_work_is_allowed_again_in_the_end(steps: list[tuple[str
     for epoch, _ in under_way:
         breaker.left(epoch)
     assert breaker.allows(now + LONGEST_PAUSE)
+
+
+def test_it_is_calm_while_there_is_nothing_that_a_good_answer_would_change() -> None:
+    breaker = Breaker()
+    assert breaker.calm
+    breaker.failed(breaker.enter(), 0.0)
+    assert not breaker.calm, "an answer starts the count anew"
+    breaker.ended()
+    assert breaker.calm
+    breaker = broken()
+    epoch = breaker.began(breaker.enter())
+    assert not breaker.calm, "the next pause is a longer one until an answer has ended"
+    breaker.left(epoch)
+    breaker.ended()
+    assert breaker.calm

@@ -103,3 +103,18 @@ async def test_who_is_drained_can_do_nothing_but_is_still_known() -> None:
             await pool.capabilities("m")
         await pool.renew(seats(part))
         assert (await pool.capabilities("m")).honours
+
+
+async def test_what_they_can_do_is_the_same_object_until_one_of_them_can_do_something_else() -> None:
+    one, two = Part("a", context=100), Part("b", context=200)
+    async with pooled(one, two) as pool:
+        able = await pool.capabilities("m")
+        assert await pool.capabilities("m") is able
+        one._changes = {"context": 50}
+        changed = await pool.capabilities("m")
+        assert changed.context == 50
+        two.up = False
+        assert (await pool.capabilities("m")).context == 50
+        two.up = True
+        await pool.renew(seats(two))
+        assert (await pool.capabilities("m")).context == 200

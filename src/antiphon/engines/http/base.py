@@ -17,7 +17,7 @@ from antiphon.core.prompt import ChatPrompt, Chunk, Json, Reads, TextPrompt, Tok
 from antiphon.engines.address import Address
 from antiphon.engines.base import Capabilities, Flow, GeneratesOnly, Level, Model
 from antiphon.engines.client import Client, Deadlines, EventStream, Refused
-from antiphon.engines.connection import Broken, Hope, Lost
+from antiphon.engines.connection import Broken, Lost
 from antiphon.engines.http import wire
 from antiphon.engines.http.asking import Asking
 from antiphon.engines.http.body import ChatBody, RawBody, Words
@@ -40,6 +40,7 @@ from antiphon.errors import (
 
 CONNECTIONS_KEPT = 64
 PROBE = Deadlines(connect=5.0, first=10.0, idle=10.0)
+_UNKNOWN = Probe()
 THINK = "<think>\n"  # what a prompt that ends in a thought has taken from the answer
 
 
@@ -133,12 +134,16 @@ class HttpEngine(Deeds, GeneratesOnly):
 
     async def capabilities(self, model: str) -> Capabilities:
         """Made once for each time that it told of itself."""
-        known = self._watch.known or Probe()
+        known = self._watch.known or _UNKNOWN
         if known is not self._told:
             self._told, self._able = known, {}
-        if model not in self._able:
-            self._able[model] = self._describe(model, known)
-        return self._able[model]
+        if (able := self._able.get(model)) is None:
+            able = self._able[model] = self._describe(model, known)
+        return able
+
+    def still(self, model: str, able: Capabilities) -> bool:
+        known = self._watch.known
+        return known is self._told and known is self._listed and model in self._names and self._able.get(model) is able
 
     def _describe(self, model: str, known: Probe) -> Capabilities:
         found, cells = known.abilities, self._columns[self._by_tokens]
@@ -170,12 +175,14 @@ class HttpEngine(Deeds, GeneratesOnly):
     async def answer(self, work: Work) -> list[Chunk]:
         """Who streams all the same is heard out."""
         begun = await self._begin(work, whole=True)
-        if not isinstance(begun.said, EventStream):
-            return self._answers(begun)
+        return await self._heard(begun) if type(begun.said) is EventStream else self._answers(begun)
+
+    async def _heard(self, begun: "_Begun") -> list[Chunk]:
+        """All of a stream, from who should have answered in one piece."""
         heard: list[Chunk] = []
         most = self.settings.first_token_timeout + self.settings.idle_timeout  # for who talks and says nothing
         try:
-            async with asyncio.timeout(most) as silence, aclosing(self._lists(work, begun)) as lists:
+            async with asyncio.timeout(most) as silence, aclosing(self._lists(begun.work, begun)) as lists:
                 async for chunks in lists:
                     heard += chunks
                     silence.reschedule(asyncio.get_running_loop().time() + most)
@@ -293,23 +300,22 @@ class HttpEngine(Deeds, GeneratesOnly):
         way, thinks = self._chat, False
         if self._by_tokens or type(work.prompt) is not ChatPrompt:
             way, (work, thinks) = self._raw, await self._rendered(work)
-        body, decoder = way.body(work, stream=not whole), way.decoder(work, stream=not whole)
+        body, events = way.body(work, stream=not whole), way.decoder(work)
         try:
             if whole:
-                events = way.decoder(work, stream=True)
-                return _Begun(way, work, thinks, await self._client.ask(way.path, body, decoder, events, self._hope()))
-            return _Begun(way, work, thinks, await self._client.stream(way.path, body, decoder))
+                said = await self._client.ask(way.path, body, way.at_once, events, self._hopes)
+            else:
+                said = await self._client.stream(way.path, body, events)
+            return _Begun(way, work, thinks, said)
         except Refused as refused:
             raise explained(refused, self._who, work.model) from None
         except (Lost, Unavailable):
             self._watch.suspect()
             raise
 
-    def _hope(self) -> Hope:
+    def _hopes(self, since: float) -> bool:
         """An answer in one piece takes as long as it takes: it is waited for while the engine is well."""
-        now = asyncio.get_running_loop().time
-        end = now() + self.settings.run_timeout
-        return lambda: self._watch.well and now() < end
+        return self._watch.well and asyncio.get_running_loop().time() < since + self.settings.run_timeout
 
     def _answers(self, begun: "_Begun") -> list[Chunk]:
         try:

@@ -1,6 +1,6 @@
 """Work → the body of a request, in the words of one engine. What it lacks is refused by name."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -25,8 +25,9 @@ from antiphon.errors import EngineFailed, UnsupportedParameter
 
 # A field of Sampling → the field of the request that it is made from, where they differ.
 _ASKED_AS = {"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
-_SAMPLING = tuple((field.name, _ASKED_AS.get(field.name, field.name), field.default) for field in fields(Sampling))
-_PLAIN = Sampling()
+_FIELDS = tuple((field.name, _ASKED_AS.get(field.name, field.name), field.default) for field in fields(Sampling))
+_MOST_SAMPLINGS = 64
+_encode = msgspec.json.Encoder().encode
 THOUGHT = "reasoning_content"  # what the key is in a ChatPrompt
 # Values that ask for nothing: who lacks the field need not be told.
 _NEUTRAL = {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
@@ -34,19 +35,49 @@ _PARAMS = {"structural_tag": "text.format"}  # of a field of the table, where th
 
 
 class Words:
-    """What one engine calls the fields of a request."""
+    """What one engine calls the fields of a request. Works of one kind share their sampling: what becomes of it is
+    kept, and never changed."""
 
     def __init__(self, engine: str, column: Column) -> None:
         self._engine = engine
         self._column = column
+        self._sampled: dict[int, tuple[Sampling, Json]] = {}  # by the identity of what it holds
 
     def name(self, field: str) -> str | None:
         cell = self._column[field]
         return cell.name if isinstance(cell, Sent) else None
 
     def put_all(self, body: Json, work: Work) -> None:
-        for field, value in _wishes(work):
-            self.put(body, field, value)
+        known = self._sampled.get(id(work.sampling))
+        body.update(self._told(work.sampling) if known is None else known[1])
+        if work.constraint is not None:
+            self.put(body, _field(work.constraint), work.constraint)
+        if work.effort is not None:
+            self.put(body, "reasoning.effort", work.effort)
+        if work.cache_key is not None:
+            key = work.cache_key if work.salt is None else _mixed(work.salt, work.cache_key)
+            self.put(body, "prompt_cache_key", key)
+        if work.salt is not None:
+            self.put(body, "cache_salt", work.salt)
+        if work.priority is not None:
+            self.put(body, "priority", work.priority)
+        if work.request_id is not None:
+            self.put(body, "request_id", work.request_id)
+        if work.mm_processor_kwargs is not None:
+            self.put(body, "mm_processor_kwargs", work.mm_processor_kwargs)
+        if work.kv_transfer_params is not None:
+            self.put(body, "kv_transfer_params", work.kv_transfer_params)
+
+    def _told(self, sampling: Sampling) -> Json:
+        told: Json = {}
+        for name, field, default in _FIELDS:
+            if (value := getattr(sampling, name)) != default and (field != "best_of" or value > 1):
+                self.put(told, field, value)
+        if not (sampling.stop or sampling.stop_token_ids or sampling.logit_bias):  # a client can make these long
+            if len(self._sampled) >= _MOST_SAMPLINGS:
+                self._sampled.clear()
+            self._sampled[id(sampling)] = sampling, told
+        return told
 
     def put(self, body: Json, field: str, value: Any) -> None:
         match self._column[field]:
@@ -78,9 +109,12 @@ class ChatBody:
         if stream:
             body |= {"stream_options": {"include_usage": True}, **self._fixed}
         self._words.put_all(body, work)
-        self._offer(body, prompt)
-        _vet_images(prompt)
-        return msgspec.json.encode(body)
+        if prompt.tools or prompt.template_kwargs:
+            self._offer(body, prompt)
+        for message in prompt.messages:
+            if isinstance(content := message.get("content"), list):
+                _vet_images(content)
+        return _encode(body)
 
     def messages(self, prompt: ChatPrompt) -> Sequence[Json]:
         """With earlier thoughts under the name that the engine reads them by."""
@@ -140,32 +174,7 @@ class RawBody:
             body[self.shows] = work.shown
         elif work.shown:
             self._words.put(body, "skip_special_tokens", False)
-        return msgspec.json.encode(body)
-
-
-def _wishes(work: Work) -> Iterator[tuple[str, Any]]:
-    """What was asked for, by the names of the request; not what asks for nothing."""
-    sampling = work.sampling
-    if sampling != _PLAIN:
-        for name, field, default in _SAMPLING:
-            if (value := getattr(sampling, name)) != default and (field != "best_of" or value > 1):
-                yield field, value
-    if work.constraint is not None:
-        yield _field(work.constraint), work.constraint
-    if work.effort is not None:
-        yield "reasoning.effort", work.effort
-    if work.cache_key is not None:
-        yield "prompt_cache_key", work.cache_key if work.salt is None else _mixed(work.salt, work.cache_key)
-    if work.salt is not None:
-        yield "cache_salt", work.salt
-    if work.priority is not None:
-        yield "priority", work.priority
-    if work.request_id is not None:
-        yield "request_id", work.request_id
-    if work.mm_processor_kwargs is not None:
-        yield "mm_processor_kwargs", work.mm_processor_kwargs
-    if work.kv_transfer_params is not None:
-        yield "kv_transfer_params", work.kv_transfer_params
+        return _encode(body)
 
 
 def _field(constraint: Constraint) -> str:
@@ -185,9 +194,10 @@ def _mixed(salt: str, key: str) -> str:
 
 
 def _place(body: Json, name: str, told: Any) -> None:
+    """Objects within the body are never changed, but made anew: they may be shared."""
     *within, leaf = name.split(".")
     for key in within:
-        body = body.setdefault(key, {})
+        body[key] = body = {**body.get(key, {})}
     body[leaf] = {**body[leaf], **told} if leaf in body and isinstance(told, dict) else told
 
 
@@ -198,12 +208,8 @@ def _renamed(message: Json, name: str | None) -> Json:
     return others if name is None else {**others, name: message[THOUGHT]}
 
 
-def _vet_images(prompt: ChatPrompt) -> None:
+def _vet_images(content: Sequence[Json]) -> None:
     """An engine fetches whatever a URL names, so it is given none."""
-    for message in prompt.messages:
-        content = message.get("content")
-        if not isinstance(content, list):
-            continue
-        for part in content:
-            if part.get("type") == "image_url" and not part["image_url"]["url"].startswith("data:"):
-                raise UnsupportedParameter("Images are taken as data URLs; other URLs are not fetched.", param="input")
+    for part in content:
+        if part.get("type") == "image_url" and not part["image_url"]["url"].startswith("data:"):
+            raise UnsupportedParameter("Images are taken as data URLs; other URLs are not fetched.", param="input")

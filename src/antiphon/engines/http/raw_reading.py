@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 from antiphon.core.prompt import Chunk, Extras, Sampling
 from antiphon.core.stops import StopCut
 from antiphon.engines.http.raw_wire import TextChoice, TextCompletion, TextLogprobs
-from antiphon.engines.http.reading import ChatReader, finite, logprob_of
+from antiphon.engines.http.reading import ChatReader, finite, logprob_of, told
 from antiphon.engines.http.refusals import said_error
 from antiphon.protocol.response import Logprob, TopLogprob
 
 
 class TextReader(ChatReader):
+    __slots__ = ("_tells_prompt",)
+
     def __init__(self, who: str, sampling: Sampling, cut: StopCut | None = None, full: bool = False) -> None:
         super().__init__(who, sampling, cut, full)
         self._tells_prompt = sampling.return_token_ids
@@ -66,14 +68,7 @@ class TextReader(ChatReader):
                 self._beside().stop_reason = choice.stop_reason
 
     def beside(self, completion: TextCompletion, choice: TextChoice) -> Extras | None:  # type: ignore[override]  # of another endpoint
-        extras = Extras(
-            stop_reason=choice.stop_reason,
-            prompt_logprobs=choice.prompt_logprobs,
-            kv_transfer_params=completion.kv_transfer_params,
-            system_fingerprint=completion.system_fingerprint,
-            service_tier=completion.service_tier,
-        )
-        return None if extras == Extras() else extras
+        return told(completion, choice.stop_reason, choice.prompt_logprobs, None)
 
 
 def _logprobs(choice: TextChoice, said: TextLogprobs, most: int) -> Iterator[Logprob]:

@@ -39,19 +39,23 @@ FINISHES: dict[str, Finish] = {
     "content_filter": "content_filter",
 }
 LEAST_LOGPROB = -9999.0
-_NOTHING = Extras()
+_UNSAID = (None,) * 6
 
 
 class ChatReader:
     """`cut` is there if the engine sends stop strings along that nobody wants to see; `full` if what is said beside
     the answer is wanted too, which makes every event cost more."""
 
+    __slots__ = (
+        "_alternatives", "_calls", "_cut", "_extras", "_finish", "_plainly", "_usage", "_who", "cut", "ended", "fault",
+    )  # fmt: skip
+
     def __init__(self, who: str, sampling: Sampling, cut: StopCut | None = None, full: bool = False) -> None:
         self._who = who
         self._alternatives = sampling.logprobs
         self._cut = cut
         self._plainly = cut is None and not full
-        self._calls = Calls()
+        self._calls: Calls | None = None  # once there is one
         self._extras: Extras | None = None
         self._usage: Usage | None = None
         self._finish: Finish | None = None
@@ -90,10 +94,20 @@ class ChatReader:
                     break
         return chunks
 
-    def heard(self, choice: Any) -> list[Chunk]:
-        """All of an answer that came at once, but for its end."""
+    def whole(self, choice: Any, completion: Any = None) -> list[Chunk]:
+        """All of an answer that came at once. With the completion that it is the last of, its end is told too: with
+        the last that was said, if there is nothing beside that already."""
         chunks: list[Chunk] = []
         self._hear(choice, chunks)
+        if self.fault is not None:
+            raise self.fault
+        if self._finish is None:
+            raise self._unfinished()
+        if completion is not None:
+            if not chunks or chunks[-1].extras is not None:
+                chunks.append(Chunk())
+            last, extras = chunks[-1], self.beside(completion, choice)
+            last.finish, last.counts, last.extras = self._finish, counts(completion.usage), extras
         return chunks
 
     @property
@@ -106,8 +120,11 @@ class ChatReader:
         if self.ended:
             return []
         if self._finish is None:
-            raise EngineFailed(f"{self._who} stopped in the middle of its answer.")
+            raise self._unfinished()
         return [self._last()]
+
+    def _unfinished(self) -> EngineFailed:
+        return EngineFailed(f"{self._who} stopped in the middle of its answer.")
 
     def _last(self) -> Chunk:
         self.ended = True
@@ -122,15 +139,8 @@ class ChatReader:
 
     def beside(self, completion: FullCompletion, choice: Choice) -> Extras | None:
         """All that was said once, of an answer that came at once."""
-        extras = Extras(
-            stop_reason=None if self._extras is None else self._extras.stop_reason,
-            prompt_logprobs=completion.prompt_logprobs,
-            prompt_token_ids=completion.prompt_token_ids,
-            kv_transfer_params=completion.kv_transfer_params,
-            system_fingerprint=completion.system_fingerprint,
-            service_tier=completion.service_tier,
-        )
-        return None if extras == _NOTHING else extras
+        stop_reason = None if self._extras is None else self._extras.stop_reason
+        return told(completion, stop_reason, completion.prompt_logprobs, completion.prompt_token_ids)
 
     def _beside(self) -> Extras:
         if self._extras is None:
@@ -144,7 +154,13 @@ class ChatReader:
         if (delta := choice.delta or choice.message) is not None:
             if choice.logprobs is not None and choice.finish_reason == "stop":
                 _leave_the_end_out(choice.logprobs, delta)
-            self._say(delta, choice.logprobs, chunks)
+            text, thought = delta.content or "", delta.reasoning_content or delta.reasoning
+            if text and self._cut is not None:
+                text = self._cut.feed(text)
+            if thought or delta.refusal or delta.tool_calls or delta.function_call or choice.logprobs is not None:
+                self._say_all(text, thought or "", delta, choice.logprobs, chunks)
+            elif text:
+                chunks.append(Chunk(text=text))
         if isinstance(choice, FullChoice) and choice.token_ids:
             if len(chunks) == begun:
                 chunks.append(Chunk())
@@ -154,18 +170,10 @@ class ChatReader:
             if (reason := stopped_by(choice)) is not None:
                 self._beside().stop_reason = reason
 
-    def _say(self, delta: Delta, logprobs: Logprobs | None, chunks: list[Chunk]) -> None:
-        text = delta.content or ""
-        if text and self._cut is not None:
-            text = self._cut.feed(text)
-        thought = delta.reasoning_content or delta.reasoning
-        if thought or delta.refusal or delta.tool_calls or delta.function_call or logprobs is not None:
-            self._say_all(text, thought or "", delta, logprobs, chunks)
-        elif text:
-            chunks.append(Chunk(text=text))
-
     def _say_all(self, text: str, thought: str, delta: Delta, logprobs: Logprobs | None, chunks: list[Chunk]) -> None:
-        calls = tuple(self._calls.pieces(_calls(delta)))
+        if (called := _calls(delta)) and self._calls is None:
+            self._calls = Calls()
+        calls = () if self._calls is None else tuple(self._calls.pieces(called))
         if self._cut is not None and (thought or calls):
             text += self._cut.finish()
         chunk = Chunk(text=text, thought=thought, refusal=delta.refusal or "", calls=calls)
@@ -178,14 +186,32 @@ class ChatReader:
         self._finish = FINISHES.get(reason)
         if self._finish is None:
             self.fault = EngineFailed(f"{self._who} gave up on its answer: {reason[:80]!r}.")
-        elif self._calls.nameless():
+        elif self._calls is not None and self._calls.nameless():
             self.fault = EngineFailed(f"{self._who} sent a tool call without a name.")
 
 
 def stopped_by(choice: Choice) -> int | str | None:
     """The string or the token that ended the answer, if the engine tells."""
     matched = choice.matched_stop if isinstance(choice, FullChoice) else None
-    return choice.stop_reason if isinstance(matched, list | None) else matched
+    return choice.stop_reason if matched is None or isinstance(matched, list) else matched
+
+
+def told(
+    completion: Any, stop_reason: int | str | None, prompt_logprobs: Any, prompt_token_ids: list[int] | None
+) -> Extras | None:
+    """What was said beside an answer that came at once; most engines say nothing."""
+    transfer, fingerprint = completion.kv_transfer_params, completion.system_fingerprint
+    tier = completion.service_tier
+    if (stop_reason, prompt_logprobs, prompt_token_ids, transfer, fingerprint, tier) == _UNSAID:
+        return None
+    return Extras(
+        stop_reason=stop_reason,
+        prompt_logprobs=prompt_logprobs,
+        prompt_token_ids=prompt_token_ids,
+        kv_transfer_params=transfer,
+        system_fingerprint=fingerprint,
+        service_tier=tier,
+    )
 
 
 def answers(kind: type[ChatReader], who: str, completion: Any, sampling: Sampling) -> list[Chunk]:
@@ -201,16 +227,11 @@ def answers(kind: type[ChatReader], who: str, completion: Any, sampling: Samplin
     chunks: list[Chunk] = []
     for number, choice in enumerate(chosen):
         choice.index = 0
-        reader = kind(who, sampling, full=True)
-        said = reader.heard(choice)
-        if reader.fault is not None:
-            raise reader.fault
-        (last,) = reader.end()
-        for chunk in [*said, last]:
-            chunk.choice = number
-        if number + 1 == len(chosen):
-            last.counts, last.extras = counts(completion.usage), reader.beside(completion, choice)
-            said.append(last)
+        is_last = number + 1 == len(chosen)
+        said = kind(who, sampling, full=True).whole(choice, completion if is_last else None)
+        if number:
+            for chunk in said:
+                chunk.choice = number
         chunks += said
     return chunks
 

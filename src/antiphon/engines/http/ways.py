@@ -42,10 +42,13 @@ class Reader(Protocol):
 class Way(Protocol):
     path: str
     wholes: bool  # can it be gone without a stream?
+    at_once: Decoder[Any]  # of an answer that came so
 
     def body(self, work: Work, *, stream: bool) -> bytes: ...
 
-    def decoder(self, work: Work, *, stream: bool) -> Decoder[Any]: ...
+    def decoder(self, work: Work) -> Decoder[Any]:
+        """Of events."""
+        ...
 
     def reader(self, work: Work) -> Reader: ...
 
@@ -59,45 +62,39 @@ class ChatWay:
     names that cost time to look for."""
 
     wholes = True
+    at_once: Decoder[Any] = wire.FULL_COMPLETION
 
     def __init__(self, who: str, path: str, body: ChatBody, *, includes_stop: bool, tells_all: bool) -> None:
         self.path = path
         self._who = who
-        self._body = body
+        self.body = body.make
         self._includes_stop = includes_stop
         self._tells_all = tells_all
 
-    def body(self, work: Work, *, stream: bool) -> bytes:
-        return self._body.make(work, stream=stream)
-
-    def decoder(self, work: Work, *, stream: bool) -> Decoder[Any]:
-        return wire.FULL_COMPLETION if self._full(work) or not stream else wire.COMPLETION
+    def decoder(self, work: Work) -> Decoder[Any]:
+        return wire.FULL_COMPLETION if self._tells_all or work.sampling.return_token_ids else wire.COMPLETION
 
     def reader(self, work: Work) -> Reader:
-        return ChatReader(self._who, work.sampling, cut_for(work.sampling, self._includes_stop), self._full(work))
+        full = self._tells_all or work.sampling.return_token_ids
+        return ChatReader(self._who, work.sampling, cut_for(work.sampling, self._includes_stop), full)
 
     def answers(self, said: wire.FullCompletion, sampling: Sampling) -> list[Chunk]:
         return answers(ChatReader, self._who, said, sampling)
-
-    def _full(self, work: Work) -> bool:
-        return self._tells_all or work.sampling.return_token_ids
 
 
 class TextWay:
     """`/v1/completions`."""
 
     wholes = True
+    at_once: Decoder[Any] = raw_wire.TEXT_COMPLETION
 
     def __init__(self, who: str, path: str, body: RawBody, *, includes_stop: bool) -> None:
         self.path = path
         self._who = who
-        self._body = body
+        self.body = body.make
         self._includes_stop = includes_stop
 
-    def body(self, work: Work, *, stream: bool) -> bytes:
-        return self._body.make(work, stream=stream)
-
-    def decoder(self, work: Work, *, stream: bool) -> Decoder[Any]:
+    def decoder(self, work: Work) -> Decoder[Any]:
         return raw_wire.TEXT_COMPLETION
 
     def reader(self, work: Work) -> Reader:
@@ -111,14 +108,12 @@ class _Streamed:
     """A way that is only ever gone with a stream."""
 
     wholes = False
+    at_once: Decoder[Any]
 
     def __init__(self, who: str, path: str, body: RawBody) -> None:
         self.path = path
         self._who = who
-        self._body = body
-
-    def body(self, work: Work, *, stream: bool) -> bytes:
-        return self._body.make(work, stream=stream)
+        self.body = body.make
 
     def answers(self, said: Any, sampling: Sampling) -> list[Chunk]:
         raise TypeError("this answer is always streamed")
@@ -128,8 +123,9 @@ class GenerateWay(_Streamed):
     """SGLang's `/generate`. `whole`: its events repeat what was said before them."""
 
     whole = True
+    at_once = raw_wire.GENERATED
 
-    def decoder(self, work: Work, *, stream: bool) -> Decoder[Any]:
+    def decoder(self, work: Work) -> Decoder[Any]:
         return raw_wire.GENERATED
 
     def reader(self, work: Work) -> Reader:
@@ -139,7 +135,9 @@ class GenerateWay(_Streamed):
 class CompletionWay(_Streamed):
     """llama.cpp's `/completion`."""
 
-    def decoder(self, work: Work, *, stream: bool) -> Decoder[Any]:
+    at_once = EVENT
+
+    def decoder(self, work: Work) -> Decoder[Any]:
         return EVENT
 
     def reader(self, work: Work) -> Reader:

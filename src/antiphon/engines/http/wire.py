@@ -159,11 +159,12 @@ def counts(usage: Usage | None) -> Counts:
     if usage is None:
         return Counts()
     inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
+    cached = None if inputs is None else inputs.cached_tokens
+    thought = usage.reasoning_tokens if outputs is None else outputs.reasoning_tokens
     read, said = believed(usage.prompt_tokens), believed(usage.completion_tokens)
-    thought = believed(outputs.reasoning_tokens if outputs is not None else usage.reasoning_tokens)
     return Counts(
         input_tokens=read,
-        cached_tokens=min(read, believed(inputs.cached_tokens if inputs is not None else None)),
+        cached_tokens=min(read, believed(cached)) if cached else 0,
         output_tokens=said,
-        reasoning_tokens=min(said, thought),
+        reasoning_tokens=min(said, believed(thought)) if thought else 0,
     )

@@ -20,6 +20,10 @@ Phase = Literal["closed", "open", "half-open"]
 
 
 class Breaker:
+    """`calm`: it is closed and nothing has failed since it answered last, so nothing that goes well has to be told."""
+
+    __slots__ = ("_epoch", "_failures", "_first_pause", "_longest", "_most", "_pause", "_trial", "_until", "calm")
+
     def __init__(self, failures: int = FAILURES, pause: float = PAUSE, longest: float = LONGEST_PAUSE) -> None:
         self._most = failures
         self._first_pause = pause
@@ -29,6 +33,7 @@ class Breaker:
         self._until: float | None = None  # when the pause is over; None: it is closed
         self._trial = False  # one is under way
         self._epoch = 0  # grows with every change
+        self.calm = True
 
     def phase(self, now: float) -> Phase:
         if self._until is None:
@@ -62,11 +67,13 @@ class Breaker:
         if self._until is None:
             self._failures = 0
             self._pause = self._first_pause
+            self.calm = True
 
     def failed(self, epoch: int, now: float) -> None:
         if epoch != self._epoch:
             return
         self._failures += 1
+        self.calm = False
         if self._until is not None or self._failures >= self._most:
             self._change()
             self._until = now + self._pause

@@ -1,14 +1,15 @@
 """One engine of a pool: whether it may be given work, how much it has, and what became of it.
 
-with member.enter(model) as errand:      it has one more to do
-    errand.began()                       the first chunk came
-    errand.ended()                       and the last; or errand.failed(error)
+epoch = member.enter(model)           it has one more to do
+epoch = member.breaker.began(epoch)   the first chunk came
+member.breaker.ended()                and the last; or member.failed(error, epoch)
+member.leave(model, epoch)            in any case
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from time import monotonic
+from typing import Any
 
 from msgspec import Struct
 
@@ -54,11 +55,12 @@ class Member:
     def draining(self) -> bool:
         return self.leaving or self.seat.drain
 
-    @property
     def is_free(self) -> bool:
         """It has room for any model: fewer works than for any of them alone."""
-        least = _least(self.told, self.seat.bound)
-        return not self.draining and (least is None or self.running < least)
+        seat, told, running = self.seat, self.told, self.running
+        if self.leaving or seat.drain:
+            return False
+        return (told is None or running < told) and (seat.bound is None or running < seat.bound)
 
     def is_like(self, seat: Seat) -> bool:
         return (self.seat.place, self.seat.settings) == (seat.place, seat.settings)
@@ -89,8 +91,32 @@ class Member:
         slots, bound = self.slots(able), self.seat.bound
         return (slots is None or self.load(model, able) < slots) and (bound is None or self.running < bound)
 
-    def enter(self, model: str) -> "Errand":
-        return Errand(self, model)
+    def enter(self, model: str) -> int:
+        """It is given a work, which counts until it is left. What becomes of it is told with this number."""
+        self.works += 1
+        self.running += 1
+        self._running[model] = self._running.get(model, 0) + 1
+        return self.breaker.enter()
+
+    def leave(self, model: str, epoch: int) -> None:
+        if not self.breaker.calm:
+            self.breaker.left(epoch)
+        self.running -= 1
+        if self._running[model] == 1:
+            del self._running[model]
+        else:
+            self._running[model] -= 1
+        if self.leaving and not self.running:
+            self.idle.set()
+
+    def failed(self, error: AntiphonError, epoch: int) -> None:
+        """What it says about the engine: that it is ill, that it wants to be left alone for a while, or nothing."""
+        now = monotonic()
+        if is_ill(error):
+            self.failures += 1
+            self.breaker.failed(epoch, now)
+        if isinstance(error, Busy | Unavailable) and error.retry_after:
+            self._resumes = max(self._resumes, now + min(error.retry_after, _MOST_PAUSE))
 
     def state(self, now: float) -> State:
         return State(
@@ -105,58 +131,6 @@ class Member:
             works=self.works,
             failures=self.failures,
         )
-
-    def _entered(self, model: str) -> None:
-        self.works += 1
-        self.running += 1
-        self._running[model] = self._running.get(model, 0) + 1
-
-    def _left(self, model: str) -> None:
-        self.running -= 1
-        if self._running[model] == 1:
-            del self._running[model]
-        else:
-            self._running[model] -= 1
-        if self.leaving and not self.running:
-            self.idle.set()
-
-    def _rest(self, now: float, seconds: float) -> None:
-        self._resumes = max(self._resumes, now + min(seconds, _MOST_PAUSE))
-
-
-class Errand:
-    """One work that a member has; it counts until it is left."""
-
-    def __init__(self, member: Member, model: str) -> None:
-        self._member = member
-        self._model = model
-        self._epoch = 0
-
-    def __enter__(self) -> Self:
-        self._member._entered(self._model)
-        self._epoch = self._member.breaker.enter()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._member.breaker.left(self._epoch)
-        self._member._left(self._model)
-
-    def began(self) -> None:
-        self._epoch = self._member.breaker.began(self._epoch)
-
-    def ended(self) -> None:
-        self._member.breaker.ended()
-
-    def failed(self, error: AntiphonError) -> None:
-        """What it says about the engine: that it is ill, that it wants to be left alone for a while, or nothing."""
-        now = asyncio.get_running_loop().time()
-        if is_ill(error):
-            self._member.failures += 1
-            self._member.breaker.failed(self._epoch, now)
-        if isinstance(error, Busy | Unavailable) and error.retry_after:
-            self._member._rest(now, error.retry_after)
 
 
 def _least(one: int | None, other: int | None) -> int | None:

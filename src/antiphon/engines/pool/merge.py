@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import and_
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.engines.base import Capabilities, Level
@@ -22,7 +23,7 @@ _MOST = 256
 _NOT_ALL = "Not every engine that serves this model has it."
 
 
-class Able(NamedTuple):
+class Able(Struct, frozen=True):
     """What one member can do with a model. Two are the same at a glance if they are of the same two objects."""
 
     member: Member
@@ -50,6 +51,11 @@ class Merged:
             self._known.clear()
         self._known[model] = present, serving, able
         return able
+
+    def alone(self, model: str, able: Capabilities) -> Able | None:
+        """The one whose abilities these are, if there was no other."""
+        known = self._known.get(model)
+        return known[1][0] if known is not None and known[2] is able and len(known[1]) == 1 else None
 
 
 def level_of(ables: Sequence[Able]) -> Level:

@@ -1,0 +1,47 @@
+"""What is kept of a sampling from one body to the next is nobody else's, and is not kept without a bound."""
+
+from typing import Any
+
+import msgspec
+
+from antiphon.core.prompt import ChatPrompt, Grammar, Sampling, TokenPrompt, Work
+from antiphon.engines.http.body import ChatBody, RawBody, Words
+from antiphon.engines.http.fields import column
+from antiphon.engines.http.raw_fields import raw_column
+
+CHAT = ChatPrompt(({"role": "user", "content": "hi"},))
+
+
+def sent(body: ChatBody | RawBody, **work: Any) -> dict[str, Any]:
+    asked = Work(**{"model": "m", "prompt": CHAT, **work})
+    made: dict[str, Any] = msgspec.json.decode(body.make(asked, stream=False))
+    return made
+
+
+def test_what_one_work_asks_for_beside_a_shared_sampling_is_not_asked_for_by_the_next() -> None:
+    body = RawBody(Words("sglang", raw_column("sglang")), {}, text="text", ids="input_ids", named=False)
+    sampling, prompt = Sampling(temperature=0.5), TokenPrompt((1, 2))
+    alone = sent(body, sampling=sampling, prompt=prompt)
+    guided = sent(body, sampling=sampling, prompt=prompt, constraint=Grammar("regex", "a+"))
+    assert alone["sampling_params"] == {"temperature": 0.5}
+    assert guided["sampling_params"] == {"temperature": 0.5, "regex": "a+"}
+    assert sent(body, sampling=sampling, prompt=prompt) == alone
+
+
+def test_a_sampling_is_never_taken_for_another_that_was_there_before() -> None:
+    body = ChatBody(Words("vllm", column("vllm")), {})
+    for most in range(1, 1000):
+        assert sent(body, sampling=Sampling(max_tokens=most))["max_completion_tokens"] == most
+
+
+def test_so_many_are_kept_and_none_that_a_client_can_make_long() -> None:
+    words = Words("vllm", column("vllm"))
+    body = ChatBody(words, {})
+    for most in range(1, 1000):
+        sent(body, sampling=Sampling(max_tokens=most))
+    kept = vars(words)["_sampled"]
+    assert 0 < len(kept) <= 64
+    kept.clear()
+    for wish in ({"stop": ("x" * 1000,)}, {"stop_token_ids": (1,) * 1000}, {"logit_bias": {"1": 1.0}}):
+        sent(body, sampling=Sampling(**wish))
+    assert not kept
