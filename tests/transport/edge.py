@@ -101,6 +101,7 @@ class Edge:
             Route(method="GET", path="/v1/break", endpoint=self.break_off, summary="Fail in the midst of a reply"),
             Route(method="GET", path="/v1/engine", endpoint=self.engine, summary="A typed failure"),
             Route(method="GET", path="/v1/flood", endpoint=self.flood, summary="Write without end"),
+            Route(method="GET", path="/v1/wait", endpoint=self.wait, summary="Wait without a word"),
             Route(method="GET", path="/v1/hang", endpoint=self.hang, summary="Say a word, then wait for the end"),
         ]
 
@@ -124,14 +125,18 @@ class Edge:
     async def flood(self, request: Request) -> None:
         """Written until the client is gone, or forever for those who never read."""
         await request.begin(200, [(b"content-type", b"text/plain")])
-        gone = asyncio.ensure_future(_until_gone(request))
+        gone = asyncio.Event()
+        request.line.watch(gone.set)
         written = 0
-        while not gone.done():
+        while not gone.is_set():
             await request.write(b"x" * 16384)
             written += 16384
             await asyncio.sleep(0)
         sys.stderr.write(f"flood ended after {written} bytes\n")
         request.client_gone()
+
+    async def wait(self, request: Request) -> None:
+        await asyncio.Event().wait()
 
     async def hang(self, request: Request) -> None:
         await request.begin(200, [(b"content-type", b"text/plain")])
@@ -140,11 +145,6 @@ class Edge:
         await self.life.interrupted.wait()
         await request.write(b"interrupted")
         await request.end()
-
-
-async def _until_gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def read_config(text: str) -> Config:

@@ -1,13 +1,12 @@
 import asyncio
 import contextlib
 import json
+import signal
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from antiphon.transport.outbox import Outbox, answer_at_once
 from tests.transport.process import SECONDS, Client, Process, connected, process, request
 
 pytestmark = pytest.mark.anyio
@@ -33,74 +32,76 @@ async def test_requests_share_a_connection(server: Process) -> None:
 
 async def test_pipelined_requests_are_answered_in_turn(server: Process) -> None:
     async with connected(server) as client:
-        await client.send(b"".join(request("/v1/echo", method="POST", body=b"%d" % n) for n in range(10)))
-        assert [(await client.reply()).body for _ in range(10)] == [b"%d" % n for n in range(10)]
+        await client.send(b"".join(request("/v1/echo", method="POST", body=b"%d" % n) for n in range(100)))
+        assert [(await client.reply()).body for _ in range(100)] == [b"%d" % n for n in range(100)]
 
 
-async def test_a_reply_in_one_write_says_what_one_by_asgi_says(server: Process) -> None:
-    """Who does not want to be kept is answered the other way."""
+async def test_a_client_that_asked_for_more_and_leaves_is_noticed(server: Process) -> None:
+    before = server.said().count("flood ended")
+    async with connected(server) as client:
+        await client.send(request("/v1/flood") + request())
+        await client.reader.readexactly(100_000)
+    async with asyncio.timeout(SECONDS):
+        while server.said().count("flood ended") == before:  # noqa: ASYNC110 - another process says it
+            await asyncio.sleep(0.02)
+
+
+async def test_who_asks_for_the_head_alone_gets_it_alone(server: Process) -> None:
+    async with connected(server) as client:
+        await client.send(request("/v1/models", method="HEAD") + request())
+        async with asyncio.timeout(SECONDS):
+            head = await client.reader.readuntil(b"\r\n\r\n")
+        assert b"content-length: 0" not in head
+        assert (await client.reply()).status == 200
+
+
+async def test_clients_of_old_are_not_kept_though_they_ask_for_it(server: Process) -> None:
+    async with connected(server) as client:
+        old = request("/health", "Connection: keep-alive").replace(b"HTTP/1.1", b"HTTP/1.0")
+        assert (await client.ask(old)).headers["connection"] == "close"
+        assert await client.hung_up() == b""
+
+
+@pytest.mark.parametrize("path", ["/health?a#b?c", "/health#a?b", "/health?"])
+async def test_a_path_ends_where_query_or_fragment_begin(server: Process, path: str) -> None:
+    async with connected(server) as client:
+        assert (await client.ask(request(path))).status == 200
+
+
+async def test_who_rests_too_long_is_hung_up_on() -> None:
+    with process(keepalive_seconds=1, limits={"header_seconds": 0.5}) as brief:
+        brief.started()
+        async with connected(brief) as client:
+            began = time.monotonic()
+            assert (await client.ask(request())).status == 200
+            assert await client.hung_up() == b""
+            assert time.monotonic() - began > 0.95
+
+
+async def test_a_request_that_is_ended_without_an_answer_is_told_so() -> None:
+    """In the shape of every error, when the server stops and there is no more time."""
+    with process(shutdown_grace=0.1) as ending:
+        ending.started()
+        async with connected(ending) as client, connected(ending) as other:
+            await client.send(request("/v1/wait"))
+            assert (await other.ask(request())).status == 200
+            ending.send(signal.SIGTERM)
+            reply = await client.reply()
+        assert (reply.status, reply.error["type"]) == (500, "server_error")
+        assert reply.headers["connection"] == "close"
+
+
+async def test_who_does_not_want_to_be_kept_is_told_so_and_nothing_else(server: Process) -> None:
     async with connected(server) as client:
         kept = await client.ask(request("/v1/models"))
         last = await client.ask(request("/v1/models", "Connection: close"))
+        assert await client.hung_up() == b""
     own = {"date", "x-request-id", "openai-processing-ms"}
     assert own <= kept.headers.keys()
     told = [{name: value for name, value in one.headers.items() if name not in own} for one in (kept, last)]
     assert told[0] == {"content-type": "application/json", "content-length": str(len(kept.body))}
     assert told[1] == {**told[0], "connection": "close"}
     assert kept.body == last.body
-
-
-async def test_who_does_not_listen_on_our_server_is_not_answered_at_once() -> None:
-    async def send(message: Any) -> None:
-        raise AssertionError
-
-    assert not answer_at_once(send, (), b"{}")
-
-
-class Recorder:
-    """A transport that notes what it is told."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[bytes, ...] | str] = []
-
-    def write(self, data: bytes) -> None:
-        self.seen.append((data,))
-
-    def writelines(self, data: tuple[bytes, ...]) -> None:
-        self.seen.append(data)
-
-    def is_closing(self) -> bool:
-        return "close" in self.seen
-
-    def close(self) -> None:
-        self.seen.append("close")
-
-
-async def test_what_is_sent_in_one_turn_is_one_write() -> None:
-    recorder: Any = Recorder()
-    outbox = Outbox(recorder, asyncio.get_running_loop())
-    outbox.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    outbox.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    outbox.write(b"HTTP/1.1 is what this body begins with")
-    outbox.write(b"more")
-    assert recorder.seen == [
-        (b"HTTP/1.1 100 Continue\r\n\r\n",),
-        (b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 is what this body begins with"),
-        (b"more",),
-    ]
-
-
-async def test_a_head_that_nothing_follows_is_sent_in_the_next_turn_or_at_the_end() -> None:
-    recorder: Any = Recorder()
-    outbox = Outbox(recorder, asyncio.get_running_loop())
-    outbox.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-    assert recorder.seen == []
-    await asyncio.sleep(0)
-    assert recorder.seen == [(b"HTTP/1.1 204 No Content\r\n\r\n",)]
-    outbox.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-    outbox.close()
-    await asyncio.sleep(0)
-    assert recorder.seen == [(b"HTTP/1.1 204 No Content\r\n\r\n",)] * 2 + ["close"]
 
 
 async def test_a_stream_begins_before_there_is_anything_in_it(server: Process) -> None:
@@ -255,10 +256,26 @@ async def test_a_body_nobody_waits_for_may_not_drip_either(server: Process) -> N
         await asyncio.wait({dripping})
 
 
+RESTING = {
+    "nothing more": [request()],
+    "the last chunk came alone": [(ECHO + "Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n").encode(), b"0\r\n\r\n"],
+    "the body came after the reply": [request("/nowhere", "Content-Length: 3", method="POST"), b"[1]"],
+}
+
+
 async def test_a_connection_that_rests_between_requests_is_kept(server: Process) -> None:
+    async with asyncio.TaskGroup() as group:
+        for pieces in RESTING.values():
+            group.create_task(_is_kept(server, pieces))
+
+
+async def _is_kept(server: Process, pieces: list[bytes]) -> None:
     async with connected(server) as client:
-        assert (await client.ask(request())).status == 200
-        await asyncio.sleep(1.2)  # longer than headers and body may take; it is the clock that is tested
+        for piece in pieces:
+            await client.send(piece)
+            await asyncio.sleep(0.1)  # so that they arrive one by one
+        assert (await client.reply()).status in (200, 404)
+        await asyncio.sleep(1.7)  # longer than headers and body may take; it is the clock that is tested
         assert (await client.ask(request())).status == 200
 
 

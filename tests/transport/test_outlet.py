@@ -1,50 +1,32 @@
 import asyncio
-import logging
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from antiphon.protocol.events import Event, InProgress, OutputTextDelta
 from antiphon.protocol.response import Response
-from antiphon.transport.http import Send
+from antiphon.transport.asgi import AsgiLine
+from antiphon.transport.cycle import Cycle
 from antiphon.transport.outlet import open_outlet
 from antiphon.transport.sse import DONE, frames
+from tests.asgi import http_scope
+from tests.transport.carrier import Carrier, turn
 
 pytestmark = pytest.mark.anyio
 
 
-class Wire:
-    """What a transport is for a cycle: it remembers the writes."""
-
-    def __init__(self) -> None:
-        self.writes: list[bytes] = []
-        self.closing = False
-
-    def write(self, data: bytes) -> None:
-        self.writes.append(data)
-
-    def is_closing(self) -> bool:
-        return self.closing
+@pytest.fixture
+def carrier() -> Carrier:
+    return Carrier()
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
-async def cycle(wire: Wire) -> RequestResponseCycle:
+async def cycle(carrier: Carrier) -> Cycle:
     """A reply of our server that has begun."""
-    transport = cast(asyncio.Transport, wire)
-    log = logging.getLogger("uvicorn")
-    scope: Any = {"type": "http", "method": "POST"}
-    begun = RequestResponseCycle(
-        scope, transport, FlowControl(transport), log, log, False, [], asyncio.Event(), False, True, lambda: None
-    )
-    await begun.send({"type": "http.response.start", "status": 200, "headers": []})
-    wire.writes.clear()
+    begun = carrier.cycle("POST")
+    begun.begin(200, [])
+    await turn()
+    carrier.transport.writes.clear()
     return begun
 
 
@@ -57,62 +39,56 @@ def chunk(*events: Event) -> bytes:
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 
-async def turn() -> None:
-    await asyncio.sleep(0)
-
-
-async def test_what_is_told_in_one_turn_of_the_loop_is_one_write(cycle: RequestResponseCycle, wire: Wire) -> None:
-    outlet = open_outlet(cast(Send, cycle.send))
+async def test_what_is_told_in_one_turn_of_the_loop_is_one_write(cycle: Cycle, carrier: Carrier) -> None:
+    outlet = open_outlet(cycle)
     assert outlet.tell([delta(0), delta(1)]) is None
     assert outlet.tell([delta(2)]) is None
-    assert wire.writes == []
+    assert carrier.transport.writes == []
     await turn()
-    assert wire.writes == [chunk(delta(0), delta(1), delta(2))]
+    assert carrier.transport.writes == [chunk(delta(0), delta(1), delta(2))]
     outlet.tell([delta(3)])
     await turn()
-    assert wire.writes[1:] == [chunk(delta(3))]
+    assert carrier.transport.writes[1:] == [chunk(delta(3))]
 
 
-async def test_the_last_events_go_out_with_the_end_and_nothing_comes_after_it(
-    cycle: RequestResponseCycle, wire: Wire
-) -> None:
-    outlet = open_outlet(cast(Send, cycle.send))
+async def test_the_last_events_go_out_with_the_end_and_nothing_comes_after_it(cycle: Cycle, carrier: Carrier) -> None:
+    outlet = open_outlet(cycle)
     outlet.tell([delta(0)])
     assert outlet.last == delta(0)
     await outlet.end()
     body = frames([delta(0)]) + DONE
-    assert wire.writes == [b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)]
+    assert carrier.transport.writes == [b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)]
     await turn()
-    assert len(wire.writes) == 1
+    assert len(carrier.transport.writes) == 1
 
 
-async def test_an_engine_that_never_waits_is_written_out_all_the_same(cycle: RequestResponseCycle, wire: Wire) -> None:
-    outlet = open_outlet(cast(Send, cycle.send))
+async def test_an_engine_that_never_waits_is_written_out_all_the_same(cycle: Cycle, carrier: Carrier) -> None:
+    outlet = open_outlet(cycle)
     for number in range(200):
         outlet.tell([delta(number)])
-    assert 0 < len(wire.writes) < 200
+    assert 0 < len(carrier.transport.writes) < 200
     await turn()
-    assert b"".join(wire.writes).count(b"event: ") == 200
+    assert b"".join(carrier.transport.writes).count(b"event: ") == 200
 
 
-async def test_a_reader_who_is_slow_is_waited_for(cycle: RequestResponseCycle, wire: Wire) -> None:
-    outlet = open_outlet(cast(Send, cycle.send))
-    cycle.flow.pause_writing()
+async def test_a_reader_who_is_slow_is_waited_for(cycle: Cycle, carrier: Carrier) -> None:
+    outlet = open_outlet(cycle)
+    carrier.pause_writing()
     waiting = outlet.tell([delta(0)])
     assert waiting is not None
-    cycle.flow.resume_writing()
+    carrier.resume_writing()
     async with asyncio.timeout(5):
         await waiting
 
 
 @pytest.mark.parametrize("gone", ["disconnected", "closing"])
-async def test_nothing_is_written_to_a_client_that_has_left(cycle: RequestResponseCycle, wire: Wire, gone: str) -> None:
-    outlet = open_outlet(cast(Send, cycle.send))
+async def test_nothing_is_written_to_a_client_that_has_left(cycle: Cycle, carrier: Carrier, gone: str) -> None:
+    outlet = open_outlet(cycle)
     outlet.tell([delta(0)])
-    cycle.disconnected = gone == "disconnected"
-    wire.closing = gone == "closing"
+    cycle.gone = gone == "disconnected"
+    carrier.transport.closing = gone == "closing"
     await turn()
-    assert wire.writes == []
+    assert carrier.transport.writes == []
 
 
 async def test_another_server_gets_each_list_by_asgi() -> None:
@@ -121,7 +97,7 @@ async def test_another_server_gets_each_list_by_asgi() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    outlet = open_outlet(send)
+    outlet = open_outlet(AsgiLine(http_scope("POST", b"/", []), _none, send))
     told = outlet.tell([delta(0), delta(1)])
     assert told is not None
     await told
@@ -132,20 +108,24 @@ async def test_another_server_gets_each_list_by_asgi() -> None:
     ]
 
 
+async def _none() -> Any:
+    raise AssertionError("nothing is received here")
+
+
 def test_events_joined_in_one_piece_are_framed_one_by_one_whatever_their_kinds() -> None:
     progress = InProgress(sequence_number=1, response=Response(id="resp_1", created_at=1, model="m"))
     events = [delta(0), progress, delta(2), delta(3)]
     assert frames(events) == b"".join([frames([event]) for event in events])
 
 
-async def test_what_a_callback_tells_is_written_at_once(cycle: RequestResponseCycle, wire: Wire) -> None:
-    outlet = open_outlet(cast(Send, cycle.send))
+async def test_what_a_callback_tells_is_written_at_once(cycle: Cycle, carrier: Carrier) -> None:
+    outlet = open_outlet(cycle)
     outlet.tell([delta(0)])
     told: list[list[bytes]] = []
 
     def callback() -> None:
         outlet.tell([delta(1)])
-        told.append([*wire.writes])
+        told.append([*carrier.transport.writes])
 
     loop = asyncio.get_running_loop()
     loop.call_soon(callback)  # after what the task told, which is out by then
@@ -155,8 +135,32 @@ async def test_what_a_callback_tells_is_written_at_once(cycle: RequestResponseCy
     assert told == [[chunk(delta(0)), chunk(delta(1))], [chunk(delta(0)), chunk(delta(1)), chunk(delta(1))]]
 
 
-async def test_frames_and_the_end_are_those_of_the_api_that_is_spoken(cycle: RequestResponseCycle, wire: Wire) -> None:
-    outlet = open_outlet(cast(Send, cycle.send), frames=lambda events: b"%d events;" % len(events), done=b"")
+async def test_frames_and_the_end_are_those_of_the_api_that_is_spoken(cycle: Cycle, carrier: Carrier) -> None:
+    outlet = open_outlet(cycle, frames=lambda events: b"%d events;" % len(events), done=b"")
     outlet.tell([delta(0), delta(1)])
     await outlet.end()
-    assert wire.writes == [b"9\r\n2 events;\r\n0\r\n\r\n"]
+    assert carrier.transport.writes == [b"9\r\n2 events;\r\n0\r\n\r\n"]
+
+
+async def test_the_head_goes_out_with_what_is_told_in_the_same_turn(carrier: Carrier) -> None:
+    cycle = carrier.cycle("POST")
+    cycle.begin(200, [])
+    outlet = open_outlet(cycle)
+    outlet.tell([delta(0)])
+    outlet.tell([delta(1)])
+    assert carrier.transport.writes == []
+    await turn()
+    (written,) = carrier.transport.writes
+    assert written.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert written.endswith(b"\r\n\r\n" + chunk(delta(0), delta(1)))
+
+
+async def test_who_asks_for_the_head_alone_is_told_nothing_else(carrier: Carrier) -> None:
+    cycle = carrier.cycle("HEAD")
+    cycle.begin(200, [])
+    outlet = open_outlet(cycle)
+    assert outlet.tell([delta(0)]) is None
+    await outlet.end()
+    await turn()
+    assert [written.partition(b"\r\n\r\n")[2] for written in carrier.transport.writes] == [b""]
+    assert cycle.complete

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from antiphon.errors import BadRequest
 from antiphon.protocol.lists import ItemsQuery
+from antiphon.transport.asgi import AsgiLine
 from antiphon.transport.http import Request
 from antiphon.transport.query import read_query
 from antiphon.transport.stored import RetrieveQuery
@@ -18,7 +19,7 @@ async def _unused(*_: Any) -> Any:
 
 
 def request(query: str) -> Request:
-    return Request(http_scope("GET", f"/x?{query}".encode(), [HOST]), _unused, _unused)
+    return Request(AsgiLine(http_scope("GET", f"/x?{query}".encode(), [HOST]), _unused, _unused))
 
 
 def read(query: str, kind: type[Struct] = ItemsQuery) -> Any:

@@ -1,4 +1,4 @@
-"""The ASGI application: guard, route, endpoint; and whatever is raised becomes an answer here, in one shape.
+"""The application: guard, route, endpoint; and whatever is raised becomes an answer here, in one shape.
 
 This is the outermost edge. Nothing comes between it and an endpoint: no middleware, no framework.
 """
@@ -12,8 +12,9 @@ from antiphon.errors import AntiphonError, Busy, Forbidden
 from antiphon.observe import Metrics
 from antiphon.observe.about import ABOUT
 from antiphon.transport import problems
+from antiphon.transport.asgi import AsgiLine, Receive, Scope, Send
 from antiphon.transport.guard import Guard
-from antiphon.transport.http import WEBSOCKET, ClientGone, Receive, Request, Route, Scope, Send
+from antiphon.transport.http import WEBSOCKET, ClientGone, Request, Route
 from antiphon.transport.metering import Metering
 from antiphon.transport.routing import Router
 from antiphon.transport.standard_headers import StandardHeaders
@@ -67,21 +68,28 @@ class App:
         self._router = Router(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """For servers that are not ours, and for WebSockets on ours."""
         if scope["type"] == "http":
-            await self._answer(Request(scope, receive, send))
+            line = AsgiLine(scope, receive, send)
+            try:
+                await self.answer(Request(line))
+            finally:
+                ABOUT.set(None)  # the task is the server's, and what it does next is not for this request
+                await line.ended()
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
-            await self._answer(Upgrade(scope, receive, send))
+            await self.answer(Upgrade(scope, receive, send))
 
     def count_refusal(self, status: int) -> None:
         """The server refused what never became a request."""
         self._metrics.request_done(_NOWHERE, status, 0.0)
 
-    async def _answer(self, request: Request) -> None:
+    async def answer(self, request: Request) -> None:
         label, span = _NOWHERE, None
         ABOUT.set(request.about)
-        if self.watching is not None or TRACEPARENT in request.headers:
+        watched = self.watching is not None or TRACEPARENT in request.headers
+        if watched:
             span = (self.watching or UNWATCHED).begin(request)
         if self._headers is not None:
             self._headers.put(request)
@@ -115,10 +123,10 @@ class App:
             _log.exception("A request failed.", extra={"request_id": request.id, "route": label})
             await _refuse(request, problems.as_client_error(exc, request.id))
         finally:
+            request.line.close()
             self._metrics.request_done(label, request.status, perf_counter() - request.began)
-            if self.watching is not None or TRACEPARENT in request.headers:
+            if watched:
                 (self.watching or UNWATCHED).end(request, label, request.status, span)
-            ABOUT.set(None)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """For servers that are not ours; ours opens and closes by itself, so that start-up errors stay sentences."""

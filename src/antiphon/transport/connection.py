@@ -1,7 +1,7 @@
-"""One client's connection: uvicorn's HTTP protocol with the bounds and clocks that it lacks.
+"""One client's connection: HTTP/1.1 as httptools reads it, one request after the other, within bounds and clocks.
 
     idle ──first byte──► head ──blank line──► body ──last byte──► answering ──► idle
-           header_bytes, header_seconds    body_seconds         stall_seconds: unread
+           header_bytes, header_seconds    body_seconds         stall_seconds: unread     keepalive_seconds
 
 What is malformed, too large or too slow here never reaches the application and is answered in the shape of
 every other error. The server lets all connections look at their clocks twice a second: a request that comes and
@@ -9,32 +9,43 @@ goes between two looks pays nothing for them. The size of a body is the applicat
 """
 
 import asyncio
-from http import HTTPStatus
-from typing import Any
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+import httptools
 from uvicorn.server import ServerState
 
-from antiphon.errors import AntiphonError, BadRequest, HeadersTooLarge, TooSlow
+from antiphon.errors import AntiphonError, BadRequest, HeadersTooLarge, Internal, TooSlow
 from antiphon.ids import new_id
 from antiphon.transport import problems
-from antiphon.transport.http import JSON
-from antiphon.transport.outbox import Outbox
+from antiphon.transport.cycle import Cycle
+from antiphon.transport.heads import Heads
+from antiphon.transport.http import JSON, Request
+from antiphon.transport.line import CLOSE, Header
 from antiphon.transport.settings import ServerSettings
 from antiphon.transport.unread import Unread
 
 WRITE_BUFFER = 64 * 1024  # bytes a client may leave unread before `send` waits
+READ_BUFFER = 64 * 1024  # bytes of a body that nobody has read yet, before no more are taken
+PIPELINED = 8  # requests that wait for those before them, before no more are taken
 LINGER = 2.0  # seconds in which a refused client may go on sending, so that it gets to read why
 _H2C_WITHIN = 512
 _SLASH = ord("/")
+_log = logging.getLogger(__name__)
+
+Awaited = Literal["head", "body", "request", "nothing"]
 
 
-class Connection(HttpToolsProtocol):
-    # In slots, since uvicorn's class leaves room for but two more attributes before CPython gives up on its fast
-    # layout for instances.
+class Connection(asyncio.Protocol):
     __slots__ = (
-        "_arrived", "_fault", "_head_cap", "_outbox", "_refused_at", "_resting_at", "_seen", "_settings", "_unread",
+        "_active", "_answer", "_arrived", "_fault", "_head_cap", "_headers", "_read_paused", "_receiving",
+        "_refused_at", "_seen", "_settings", "_since", "_unread", "_url", "_waiting", "_writable", "cycle",
+        "heads", "loop", "parser", "state", "transport", "write_paused",
     )  # fmt: skip
+
+    transport: asyncio.Transport
 
     def __init__(
         self,
@@ -43,64 +54,148 @@ class Connection(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        self.loop = _loop or asyncio.get_running_loop()
+        self.parser: Any = httptools.HttpRequestParser(self)
+        # What follows a request that is to be the last one is nobody's business, and no mistake.
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.cycle: Cycle | None = None  # the newest
+        self.write_paused = False
+        self._active: Cycle | None = None  # what is being answered, or was last
         self._settings = config
+        self.state = server_state
+        self.heads = config.heads
+        app: Any = config.app
+        self._answer: Callable[[Request], Coroutine[Any, Any, None]] = app.answer
         self._head_cap = config.limits.header_bytes
         self._arrived = 0  # bytes that belong to a head, or to whatever else is not whole yet and no body
+        self._url = b""
+        self._headers: list[Header] = []
+        self._receiving: Cycle | None = None  # whose body is being read
+        self._waiting: deque[Cycle] = deque()  # until those before them are answered
         self._fault: AntiphonError = BadRequest("This is not a well-formed HTTP request.")
-        self._seen: RequestResponseCycle | None = None  # at the last look at the clocks
-        self._resting_at = self.loop.time()  # when a look at the clocks last found nothing to wait for
+        self._seen: tuple[Cycle | None, Awaited] = (None, "head")  # at the last look at the clocks
+        self._since = self.loop.time()  # it was first seen
         self._refused_at = 0.0
+        self._read_paused = False
+        self._writable: asyncio.Event | None = None
         self._unread: Unread | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one
+        self.transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
-        self._outbox: Any = Outbox(transport, self.loop)  # all of a Transport that a cycle uses
+        self.state.connections.add(self)  # type: ignore[arg-type]  # uvicorn names those of its own
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.state.connections.discard(self)
+        self._lose()
+        self.resume_writing()
+        self.parser = self.cycle = self._active = self._receiving = None  # they know us
+        self._seen = (None, "nothing")
 
     def data_received(self, data: bytes) -> None:
         if self._refused_at:
             return
         self._arrived += len(data)
-        if data.find(b"h2c", 0, _H2C_WITHIN) >= 0 and not self._is_in_body():
+        if data.find(b"h2c", 0, _H2C_WITHIN) >= 0 and not (self._receiving and self._receiving.more):
             data = _without_h2c(data)
-        HttpToolsProtocol.data_received(self, data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._receiving is None:
+                self._upgrade()
+                return
+        except httptools.HttpParserError:
+            _log.debug("What was received is not HTTP, or more than is taken.")
+            self._refuse(self._fault)
         if self._arrived > self._head_cap:
             self._refuse(self._too_large())
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._headers = []  # trailers of the last one are dropped
+        self._arrived = self._arrived or 1
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self._arrived > self._head_cap and self._head_size() > self._head_cap:
             self._fault = self._too_large()
             raise self._fault
-        if self.url[0] != _SLASH:  # `GET http://other.host/`: a proxy's business
+        path, _, query = self._url.partition(b"#")[0].partition(b"?")
+        if path[0] != _SLASH or not path.isascii():  # `GET http://other.host/`: a proxy's business
             raise self._fault
         self._arrived = 0
-        HttpToolsProtocol.on_headers_complete(self)
-        if self.cycle is None or self.cycle.scope is not self.scope:  # it goes on as a WebSocket
+        if self.parser.should_upgrade() and self._wants_socket():
+            self._receiving = None
             return
-        self.cycle.transport = self._outbox
-        self.headers = []  # what comes now are trailers; they must not pass for headers
+        parser, before = self.parser, self.cycle
+        cycle = Cycle(self, parser.get_method().decode("ascii"), path, query, self._headers)
+        cycle.keep_alive = parser.should_keep_alive() and not self._is_old(cycle)
+        self._headers = []  # what comes now are trailers; they must not pass for headers
+        self.cycle = self._receiving = cycle
+        if before is None or before.complete:
+            self._start(cycle)
+        else:
+            self._waiting.append(cycle)
+            if len(self._waiting) >= PIPELINED:
+                self._pause_reading()
 
-    def on_body(self, body: bytes) -> None:
+    def on_body(self, piece: bytes) -> None:
         self._arrived = 0
-        HttpToolsProtocol.on_body(self, body)
+        cycle = self._receiving
+        if cycle is not None and not cycle.complete and cycle.take(piece) > READ_BUFFER:
+            self._pause_reading()
 
-    def handle_websocket_upgrade(self) -> None:
-        """From here on another protocol has the connection; a parser that calls us would keep us for nothing. In the
-        midst of an answer it has not: nobody would notice any more that the client of that has left."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._refuse(self._fault)
-            return
-        super().handle_websocket_upgrade()
-        self.parser = None  # type: ignore[assignment]  # as uvicorn leaves it when a connection is lost
+    def on_message_complete(self) -> None:
+        self._arrived = 0
+        if self._receiving is not None:
+            self._receiving.take_end()
+
+    # What a cycle calls.
+
+    def replied(self) -> None:
+        if (self._read_paused or self._waiting) and not self.transport.is_closing():
+            self.resume_reading()
+            if self._waiting:
+                self._start(self._waiting.popleft())
+
+    def left_open(self, cycle: Cycle) -> None:
+        if cycle.started:
+            cycle.send_head()
+            self.transport.close()
+        else:
+            self._refuse(Internal("The server ended this request without an answer."))
+
+    async def drain(self) -> None:
+        if self.write_paused:
+            self._writable = self._writable or asyncio.Event()
+            await self._writable.wait()
+
+    def resume_reading(self) -> None:
+        if self._read_paused:
+            self._read_paused = False
+            self.transport.resume_reading()
+
+    # What the transport calls.
 
     def pause_writing(self) -> None:
-        super().pause_writing()
+        self.write_paused = True
         self._unread = Unread(self.transport, self.loop.time())
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self.write_paused = False
         self._unread = None
+        if self._writable is not None:
+            self._writable.set()
+            self._writable = None
+
+    # What the server calls.
 
     def check(self, now: float) -> None:
         """Look at the clocks. They start with the first look that finds something to wait for."""
@@ -108,42 +203,84 @@ class Connection(HttpToolsProtocol):
             if now - self._refused_at > LINGER:
                 self.transport.abort()
             return
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not self._seen:
-            self._seen, self._resting_at = cycle, now
-        if cycle is None or cycle.response_complete:
-            self._check_head(now)
-        elif cycle.more_body:
-            self._check_body(now)
+        seen = (self.cycle, self._awaited())
+        if seen != self._seen:
+            self._seen, self._since = seen, now
         else:
-            self._resting_at = now
+            self._check_clock(seen[1], now - self._since)
         if self._unread is not None:
             self._unread.check(now, self._settings.stall_seconds)
-
-    def _check_head(self, now: float) -> None:
-        most = self._settings.limits.header_seconds
-        if not self._arrived and self.cycle is not None and not self.cycle.more_body:
-            self._resting_at = now  # between two requests; uvicorn ends it when the time for that is over
-        elif now - self._resting_at > most:
-            self._refuse(TooSlow(f"The headers did not arrive within {most:g} seconds."))
-
-    def _check_body(self, now: float) -> None:
-        most = self._settings.limits.body_seconds
-        if now - self._resting_at > most:
-            self._refuse(TooSlow(f"The body did not arrive within {most:g} seconds."))
 
     def shutdown(self) -> None:
         if self._refused_at:
             self.transport.abort()
+        elif self.cycle is None or self.cycle.complete:
+            self.transport.close()
         else:
-            super().shutdown()
+            self.cycle.keep_alive = False
 
-    def send_400_response(self, msg: str) -> None:
-        """What uvicorn calls when the parser gives up, or one of the callbacks above."""
-        self._refuse(self._fault)
+    def _awaited(self) -> Awaited:
+        """What the client owes us just now."""
+        cycle = self.cycle
+        if self._read_paused:
+            return "nothing"
+        if cycle is None or (cycle.complete and (self._arrived or cycle.more)):  # nobody needs the rest of that body
+            return "head"
+        if cycle.complete:
+            return "request"
+        return "body" if cycle.more else "nothing"
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """The application answers; nobody has to be warned of what clients ask for."""
+    def _check_clock(self, awaited: Awaited, passed: float) -> None:
+        limits = self._settings.limits
+        if awaited == "head" and passed > limits.header_seconds:
+            self._refuse(TooSlow(f"The headers did not arrive within {limits.header_seconds:g} seconds."))
+        elif awaited == "body" and passed > limits.body_seconds:
+            self._refuse(TooSlow(f"The body did not arrive within {limits.body_seconds:g} seconds."))
+        elif awaited == "request" and passed > self._settings.timeout_keep_alive:
+            self.transport.close()
+
+    def _start(self, cycle: Cycle) -> None:
+        self._active = cycle
+        # With a name, and without the loop's help: a request's task costs a fifth less.
+        cycle.task = task = asyncio.Task(self._answer(Request(cycle)), loop=self.loop, name="request")
+        self.state.tasks.add(task)
+
+    def _is_old(self, cycle: Cycle) -> bool:
+        """HTTP/1.0, whose clients are not kept, though they may ask for it. They do so in a header."""
+        return b"connection" in cycle.fields and self.parser.get_http_version() == "1.0"
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused and not self.transport.is_closing():
+            self._read_paused = True
+            self.transport.pause_reading()
+
+    def _lose(self) -> None:
+        """For the application, nobody is there any more."""
+        if self._active is not None and not self._active.complete:
+            self._active.leave()
+        self._waiting.clear()
+
+    def _wants_socket(self) -> bool:
+        headers = dict(self._headers)
+        tokens = headers.get(b"connection", b"").lower().split(b",")
+        asked = headers.get(b"upgrade", b"").lower() == b"websocket" and b"upgrade" in map(bytes.strip, tokens)
+        return asked and self._settings.ws_protocol_class is not None
+
+    def _upgrade(self) -> None:
+        """From here on another protocol has the connection; a parser that calls us would keep us for nothing. In the
+        midst of an answer it has not: nobody would notice any more that the client of that has left."""
+        if self.cycle is not None and not self.cycle.complete:
+            self._refuse(self._fault)
+            return
+        self.state.connections.discard(self)
+        lines = [b"%b: %b\r\n" % header for header in self._headers]
+        head = b"%b %b HTTP/1.1\r\n%b\r\n" % (self.parser.get_method(), self._url, b"".join(lines))
+        socket: Any = self._settings.ws_protocol_class
+        protocol = socket(config=self._settings, server_state=self.state, app_state={})
+        protocol.connection_made(self.transport)
+        protocol.data_received(head)
+        self.transport.set_protocol(protocol)
+        self.parser = self.cycle = self._active = None
 
     def _refuse(self, error: AntiphonError) -> None:
         """Answer in the application's place, and hang up."""
@@ -154,25 +291,18 @@ class Connection(HttpToolsProtocol):
         if self._is_answering():
             self.transport.abort()
             return
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # for the application, nobody is there any more
-            self.cycle.message_event.set()
-        self._unset_keepalive_if_required()
+        self._lose()
         self.transport.write(_reply(error))
         self.transport.write_eof()
-        self.flow.resume_reading()
+        self.resume_reading()
 
     def _is_answering(self) -> bool:
         """Whether something has been sent that belongs to a request which is not over: no room for another reply."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return bool(cycle and cycle.response_started and (not cycle.response_complete or cycle.more_body))
-
-    def _is_in_body(self) -> bool:
-        cycle: RequestResponseCycle | None = self.cycle
-        return bool(cycle and cycle.more_body)
+        cycle = self._active
+        return cycle is not None and cycle.started and (not cycle.complete or cycle.more)
 
     def _head_size(self) -> int:
-        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def _too_large(self) -> HeadersTooLarge:
         return HeadersTooLarge(f"The request line and headers are larger than {self._head_cap} bytes together.")
@@ -183,13 +313,11 @@ def _reply(error: AntiphonError) -> bytes:
     headers = [
         JSON,
         (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
+        CLOSE,
         (b"x-request-id", new_id("req").encode()),
         (b"openai-processing-ms", b"0"),
     ]
-    lines = [b"HTTP/1.1 %d %b" % (error.status, HTTPStatus(error.status).phrase.encode())]
-    lines += [b"%b: %b" % header for header in headers]
-    return b"\r\n".join([*lines, b"", body])
+    return Heads().make(error.status, (), headers) + body
 
 
 def _without_h2c(data: bytes) -> bytes:

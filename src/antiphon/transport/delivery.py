@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from antiphon.service.source import Source
 from antiphon.transport import sse
+from antiphon.transport.attending import Attendance
 from antiphon.transport.http import Header, Request
 from antiphon.transport.listener import Listener
 from antiphon.transport.outlet import open_outlet
@@ -27,7 +28,7 @@ class Delivery:
         try:
             async with Listener(request, source, self._ping_interval, keepalive) as listener:
                 await request.begin(200, (*sse.HEADERS, *headers))
-                listener.outlet = outlet = open_outlet(request.send, frames)
+                listener.outlet = outlet = open_outlet(request.line, frames)
                 await source.drive(outlet.tell)
                 await outlet.end()
         finally:
@@ -35,7 +36,7 @@ class Delivery:
 
     async def result(self, request: Request, source: Source, headers: Sequence[Header] = ()) -> None:
         try:
-            async with Listener(request, source, self._ping_interval):
+            with Attendance(request.line):
                 await request.reply(200, await source.result(), headers)
         finally:
             await source.leave()

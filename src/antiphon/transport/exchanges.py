@@ -14,6 +14,7 @@ from antiphon.agent.exchange import Exchange
 from antiphon.errors import AntiphonError
 from antiphon.protocol.codec import encode
 from antiphon.transport import sse
+from antiphon.transport.attending import Attendance
 from antiphon.transport.http import Header, Request
 from antiphon.transport.listener import Listener
 from antiphon.transport.outlet import Frames, Outlet, open_outlet
@@ -53,7 +54,7 @@ class ExchangeDelivery:
 
     async def result(self, request: Request, exchange: Exchange, headers: Sequence[Header] = ()) -> None:
         try:
-            async with Listener(request, exchange, self._ping_interval):
+            with Attendance(request.line):
                 await request.reply(200, encode(await exchange.result()), headers)
         finally:
             await exchange.leave()
@@ -73,7 +74,7 @@ class _Opening:
         async with self._once:
             if (outlet := self._listener.outlet) is None:
                 await self._request.begin(200, (*sse.HEADERS, *self._headers))
-                outlet = open_outlet(self._request.send, self._wording.frames, self._wording.done)
+                outlet = open_outlet(self._request.line, self._wording.frames, self._wording.done)
                 self._listener.outlet = outlet
                 self._listener.opens = None
         return outlet

@@ -4,7 +4,7 @@ What is not public by exact path needs a key, also what does not exist. Nothing 
 was put together from headers. Whose a known key is costs a look-up of its digest; others wait for the store.
 """
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 
 from antiphon.config import Config
 from antiphon.config.api_keys import given_keys
@@ -52,14 +52,15 @@ class Guard:
         """Raises for a request that may not come in; says whose it is. What is given back has to be awaited: it is a
         key that the store has to be asked for."""
         request.principal, request.tenant = NOBODY, ""  # as long as nobody is known
-        host = request.header_once(b"host")
+        headers = request.headers
+        host = request.header_once(b"host") if request.repeats else headers.get(b"host")
         if host not in self._known_hosts:
             self._check_host(host)
-        if b"origin" in request.headers:
+        if b"origin" in headers:
             self._check_origin(request)
-        if request.path in PUBLIC or self._is_preflight(request):
+        if request.path in PUBLIC or (request.method == "OPTIONS" and self._is_preflight(request)):
             return None
-        principal = self._known(request) if self._keys.required or _bears_ours(request) else EVERYBODY
+        principal = self._known(request) if self._keys.required or _bears_ours(headers) else EVERYBODY
         if principal is None:
             return self._ask(request)
         request.principal, request.tenant = principal, principal.tenant
@@ -176,10 +177,11 @@ def _given(request: Request) -> list[bytes]:
     return [*given, key] if key else given
 
 
-def _bears_ours(request: Request) -> bool:
+def _bears_ours(headers: Mapping[bytes, bytes]) -> bool:
     """What looks like a key of the store is asked for, though nobody needs one yet: it may be the first."""
-    headers = request.headers
-    return MARK in headers.get(b"authorization", b"") or MARK in headers.get(b"x-api-key", b"")
+    if b"authorization" in headers and MARK in headers[b"authorization"]:
+        return True
+    return b"x-api-key" in headers and MARK in headers[b"x-api-key"]
 
 
 def _refusal() -> NotAuthenticated:

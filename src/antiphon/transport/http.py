@@ -1,10 +1,10 @@
-"""A request as the edge sees it: raw ASGI, and nothing is looked at before somebody asks for it.
+"""A request as the edge sees it, whatever server it came to; nothing is looked at before somebody asks for it.
 
 Nothing else reads a body or starts a reply. This runs on every request and is kept cheap: no middleware,
 no framework objects. The clocks on what a client sends and reads are the server's (server.py).
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from io import BytesIO
 from time import perf_counter
 from typing import Any
@@ -17,17 +17,12 @@ from antiphon.limits import Limits
 from antiphon.observe.about import About
 from antiphon.service.principal import INFERENCE, Principal
 from antiphon.service.quotas import Account
-from antiphon.transport.outbox import answer_at_once
+from antiphon.transport.line import CLOSE, Line
+from antiphon.transport.line import ClientGone as ClientGone
+from antiphon.transport.line import Header as Header
 from antiphon.transport.ratelimits import rate_headers
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Header = tuple[bytes, bytes]
-
 JSON: Header = (b"content-type", b"application/json")
-_OK = 200
 WEBSOCKET = "WEBSOCKET"  # no method of HTTP: what the router knows a request for a WebSocket by
 GONE = 499  # never sent; what the metrics call a request whose client left before its reply
 
@@ -35,34 +30,27 @@ _ID_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _ID_LENGTH = 128
 
 
-class ClientGone(Exception):
-    """The client hung up before the request was whole: there is nobody left to answer."""
-
-
 class Request:
     """One request and the one reply to it."""
 
     __slots__ = (
-        "about", "account", "began", "headers", "id", "ignored", "method", "params", "path", "principal", "receive",
-        "repeats", "reply_headers", "scope", "send", "status", "tenant",
+        "about", "account", "began", "headers", "id", "ignored", "line", "method", "params", "path", "principal",
+        "repeats", "reply_headers", "status", "tenant",
     )  # fmt: skip
 
     params: dict[str, str]  # what fills the names in the path; only where it has any
     principal: Principal  # whose request it is; the guard says so
     tenant: str  # the principal's
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, line: Line) -> None:
         self.began = perf_counter()
-        raw: list[Header] = scope["headers"]
-        self.scope = scope
-        self.receive = receive
-        self.send = send
-        self.method: str = scope["method"]
+        self.line = line
+        self.method = line.method
         # As it came, not decoded: `/v1%2fresponses` is not `/v1/responses`. What is matched is what is authorised.
-        self.path: bytes = scope.get("raw_path") or scope["path"].encode()
-        self.headers: dict[bytes, bytes] = dict(raw)
-        self.repeats = len(self.headers) != len(raw)
-        self.id = _request_id(self.headers.get(b"x-request-id"))
+        self.path = line.path
+        self.headers = headers = line.fields
+        self.repeats = len(headers) != len(line.headers)
+        self.id = _request_id(headers[b"x-request-id"]) if b"x-request-id" in headers else new_id("req")
         self.reply_headers: list[Header] = [(b"x-request-id", self.id.encode())]
         self.status = 0
         self.about = About(self.id)  # what becomes known of it, for logs
@@ -71,15 +59,15 @@ class Request:
 
     def header_once(self, name: bytes) -> bytes | None:
         """A header that must not be repeated; None if it is missing or ambiguous."""
-        if self.repeats and sum(given == name for given, _ in self.scope["headers"]) > 1:
+        if self.repeats and sum(given == name for given, _ in self.line.headers) > 1:
             return None
         return self.headers.get(name)
 
-    async def read_body(self, limits: Limits) -> bytes:
+    def read_body(self, limits: Limits) -> Awaitable[bytes]:
         """All of a JSON body; refused as soon as it is known to be too large or of another type."""
         if self.repeats or self.headers.get(b"content-type") != b"application/json":
             self._check_media_type()
-        return await self._read(limits.body_bytes)
+        return self._read(limits.body_bytes)
 
     async def read_form(self, cap: int) -> tuple[bytes, bytes]:
         """All of a form that may have files in it, and the content type, which says how it is divided."""
@@ -95,11 +83,13 @@ class Request:
         length = headers.get(b"content-length")
         if length is not None and (not length.isdigit() or len(length) > 18 or int(length) > cap):
             raise _too_large(cap)
-        message = await self.receive()
-        body = _piece(message)
+        line = self.line
+        body = line.read()
+        if not isinstance(body, bytes):
+            body = await body
         if len(body) > cap:
             raise _too_large(cap)
-        return await self._read_rest(body, cap) if message.get("more_body") else body
+        return await self._read_rest(body, cap) if line.more else body
 
     def has_body(self) -> bool:
         return b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
@@ -107,43 +97,41 @@ class Request:
     async def reply(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
         """The whole reply at once. It is JSON unless the headers begin with another content type."""
         length = (b"content-length", b"%d" % len(body))
-        if self.account is not None:
-            self.tell_limits()
-        plain = status == _OK and not headers and not self.ignored and self.method != "HEAD"
-        if plain and answer_at_once(self.send, (JSON, length, *self.reply_headers, self._took()), body):
-            self.status = status
-            return
-        if headers and headers[0][0] == b"content-type":
-            await self.begin(status, (*headers, length))
-        else:
-            await self.begin(status, (JSON, length, *headers))
-        await self.send({"type": "http.response.body", "body": body})
+        typed = headers and headers[0][0] == b"content-type"
+        whole = self._head(status, (*headers, length) if typed else (JSON, length, *headers))
+        if (unread := self.line.reply(status, whole, body)) is not None:
+            await unread
 
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
         """Begin a reply that `write` goes on with and `end` ends."""
-        self.status = status
-        if self.account is not None:
-            self.tell_limits()
-        whole = [*headers, *self.reply_headers, self._took()]
-        if self.ignored:
-            whole.append((b"x-antiphon-ignored", ", ".join(map(_printable, self.ignored)).encode("ascii")))
-        await self.send({"type": "http.response.start", "status": status, "headers": whole})
+        if (unread := self.line.begin(status, self._head(status, headers))) is not None:
+            await unread
 
     async def write(self, piece: bytes) -> None:
         """Waits while the client has too much unread; a client that stays so is hung up on by the server."""
-        await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+        if (unread := self.line.write(piece)) is not None:
+            await unread
 
     async def end(self) -> None:
-        await self.send({"type": "http.response.body"})
+        if (unread := self.line.end()) is not None:
+            await unread
+
+    def _head(self, status: int, headers: Sequence[Header]) -> list[Header]:
+        """The reply begins now, with these headers and those of every reply."""
+        self.status = status
+        if self.account is not None:
+            self.tell_limits()
+        took = b"%d" % ((perf_counter() - self.began) * 1000)
+        whole = [*headers, *self.reply_headers, (b"openai-processing-ms", took)]
+        if self.ignored:
+            whole.append((b"x-antiphon-ignored", ", ".join(map(_printable, self.ignored)).encode("ascii")))
+        return whole
 
     def tell_limits(self) -> None:
         """The reply begins now: how much is left is told, once."""
         if self.account is not None:
             self.reply_headers += rate_headers(self.account)
             self.account = None
-
-    def _took(self) -> Header:
-        return (b"openai-processing-ms", b"%d" % ((perf_counter() - self.began) * 1000))
 
     def rename(self, name: str) -> None:
         """Its client has another name for it."""
@@ -164,17 +152,16 @@ class Request:
         if _bare(self.headers.get(b"content-encoding", b"identity")) != b"identity":
             raise UnsupportedMediaType("Compressed bodies are not supported; send it without Content-Encoding.")
         if self.headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
-            self.reply_headers.append((b"connection", b"close"))
+            self.reply_headers.append(CLOSE)
             raise BadRequest("The only Transfer-Encoding that is supported is chunked.")
 
     async def _read_rest(self, first: bytes, cap: int) -> bytes:
         """Into one piece of memory that grows: pieces that are joined at the end need twice as much of it."""
-        whole, more = BytesIO(), True
+        whole, line = BytesIO(), self.line
         whole.write(first)
-        while more:
-            message = await self.receive()
-            more = message.get("more_body", False)
-            whole.write(_piece(message))
+        while line.more:
+            piece = line.read()
+            whole.write(piece if isinstance(piece, bytes) else await piece)
             if whole.tell() > cap:
                 raise _too_large(cap)
         return whole.getvalue()
@@ -209,7 +196,7 @@ class Route(Struct, frozen=True, kw_only=True):
     errors: Sequence[int] = ()
 
 
-def _request_id(inbound: bytes | None) -> str:
+def _request_id(inbound: bytes) -> str:
     if inbound and len(inbound) <= _ID_LENGTH and not inbound.translate(None, _ID_BYTES):
         return inbound.decode("ascii")
     return new_id("req")
@@ -223,13 +210,6 @@ def _printable(name: str) -> str:
 def _bare(value: bytes) -> bytes:
     """A header's value without its parameters."""
     return value.partition(b";")[0].strip().lower()
-
-
-def _piece(message: Message) -> bytes:
-    if message["type"] == "http.disconnect":
-        raise ClientGone
-    piece: bytes = message.get("body", b"")
-    return piece
 
 
 def _too_large(cap: int) -> BodyTooLarge:

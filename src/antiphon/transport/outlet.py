@@ -1,8 +1,8 @@
-"""The way out for a stream's events, of any API: straight to the socket on our own server, by ASGI on any other.
+"""The way out for a stream's events, of any API: straight to the socket on our own server, else by its Line.
 
 On our own server what a task tells in one turn of the event loop goes out in one write when that turn is over, so
 nothing is held back while anybody waits; what a callback tells goes out at once, since it told all there is. A write of
-its own, ASGI's message and coroutine cost a token more than all the rest.
+its own costs a token more than all the rest.
 """
 
 import asyncio
@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from antiphon.transport import sse
-from antiphon.transport.http import Send
-from antiphon.transport.outbox import Outbox
+from antiphon.transport.cycle import Cycle
+from antiphon.transport.line import Line
 
 E = TypeVar("E", bound=Struct)
 Frames = Callable[[list[E]], bytes]
@@ -39,31 +38,33 @@ class Outlet(Protocol[E]):
     def tell(self, events: list[E]) -> Awaitable[None] | None:
         """The token path. Gives what has to be awaited before the next events, if anything."""
 
-    def end(self) -> Awaitable[None]:
+    async def end(self) -> None:
         """After the last event."""
 
 
-def open_outlet(send: Send, frames: Frames[Any] = sse.frames, done: bytes = sse.DONE) -> Outlet[Any]:
+def open_outlet(line: Line, frames: Frames[Any] = sse.frames, done: bytes = sse.DONE) -> Outlet[Any]:
     """For a reply that has begun and is not over. `frames` makes bytes of events, `done` follows the last of them."""
-    cycle = getattr(send, "__self__", None)
-    if isinstance(cycle, RequestResponseCycle) and cycle.response_started and cycle.chunked_encoding:
-        return _Socket(cycle, send, frames, done)
-    return _Asgi(send, frames, done)
+    if isinstance(line, Cycle) and line.chunked:
+        return _Socket(line, frames, done)
+    return _Told(line, frames, done)
 
 
-class _Asgi(Generic[E]):
-    def __init__(self, send: Send, frames: Frames[E], done: bytes) -> None:
+class _Told(Generic[E]):
+    """Each list by itself."""
+
+    def __init__(self, line: Line, frames: Frames[E], done: bytes) -> None:
         self.last: E | None = None
-        self._send = send
+        self._line = line
         self._frames = frames
         self._done = done
 
-    def tell(self, events: list[E]) -> Awaitable[None]:
+    def tell(self, events: list[E]) -> Awaitable[None] | None:
         self.last = events[-1]
-        return self._send({"type": "http.response.body", "body": self._frames(events), "more_body": True})
+        return self._line.write(self._frames(events))
 
-    def end(self) -> Awaitable[None]:
-        return self._send({"type": "http.response.body", "body": self._done})
+    async def end(self) -> None:
+        if (unread := self._line.end(self._done)) is not None:
+            await unread
 
 
 class Gathered(Generic[E]):
@@ -103,27 +104,28 @@ class Gathered(Generic[E]):
 
 
 class _Socket(Gathered[E]):
-    """Does for events what uvicorn's `send` does for a piece of a body."""
-
-    def __init__(self, cycle: RequestResponseCycle, send: Send, frames: Frames[E], done: bytes) -> None:
-        super().__init__(cycle.flow)
+    def __init__(self, cycle: Cycle, frames: Frames[E], done: bytes) -> None:
+        super().__init__(cycle.carrier)
         self._cycle = cycle
-        self._send = send
         self._frames = frames
         self._done = done
-        self._transport: asyncio.Transport | Outbox = cycle.transport
+        self._transport = cycle.carrier.transport
+        cycle.follow(self.flush)
 
-    def end(self) -> Awaitable[None]:
+    async def end(self) -> None:
         told = self.taken()
         body = self._frames(told) + self._done if told else self._done
-        return self._send({"type": "http.response.body", "body": body})
+        if (unread := self._cycle.end(body)) is not None:
+            await unread
 
     def write(self, events: list[E]) -> None:
-        transport = self._transport
-        if not self._cycle.disconnected and not transport.is_closing():
+        cycle, transport = self._cycle, self._transport
+        if not cycle.gone and not transport.is_closing():
             body = self._frames(events)
             if not body:  # it would be taken for the end
                 return
-            transport.write(b"%x\r\n%b\r\n" % (len(body), body))
-            if isinstance(transport, Outbox):  # the head is out: from now on there is nothing to be held back
-                self._transport = transport.wire
+            chunk = b"%x\r\n%b\r\n" % (len(body), body)
+            if cycle.head:
+                cycle.put(chunk)
+            else:
+                transport.write(chunk)

@@ -13,6 +13,7 @@ from antiphon.errors import AntiphonError, Internal, MethodNotAllowed, NotAuthen
 from antiphon.protocol.events import ErrorBody
 from antiphon.protocol.messages_errors import problem
 from antiphon.transport.http import Header, Request
+from antiphon.transport.line import CLOSE
 
 NEUTRAL = "The server had an error while processing your request. Give its operator the request id {}."
 
@@ -55,7 +56,7 @@ def _headers(error: AntiphonError) -> list[Header]:
         case NotAuthenticated():
             return [(b"www-authenticate", b"Bearer")]
         case UpgradeRequired():
-            return [(b"upgrade", b"HTTP/1.1"), (b"connection", b"close")]
+            return [(b"upgrade", b"HTTP/1.1"), CLOSE]
     if error.retry_after is None:
         return []
     seconds = max(error.retry_after, 0.001)

@@ -22,7 +22,7 @@ _SHOWN = 64  # characters of a value
 
 def read_query(request: Request, kind: type[T]) -> T:
     """Raises InvalidValue, with the name as `param`, for what does not fit."""
-    given: bytes = request.scope.get("query_string", b"")
+    given = request.line.query
     values, request.ignored = _values(given, kind) if given else ({}, ())
     try:
         return msgspec.convert(values, kind, strict=False)

@@ -7,6 +7,7 @@ from typing import Any
 import uvicorn
 
 from antiphon.config import Config
+from antiphon.transport.heads import Heads
 
 LAST_WORDS = 2  # seconds for interrupted work to say so, after the grace
 
@@ -39,3 +40,4 @@ class ServerSettings(uvicorn.Config):
         self.limits = config.limits
         self.stall_seconds = config.stall_seconds
         self.count_refusal = count_refusal
+        self.heads = Heads()

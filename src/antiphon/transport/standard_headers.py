@@ -4,7 +4,7 @@ A request's own `openai-organization` and `openai-version` come back if they are
 `endpoint-load-metrics` is ORCA's, as load balancers read it: for who sends `endpoint-load-metrics-format`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -14,6 +14,8 @@ from antiphon.transport.http import Header, Request
 
 Loads = Callable[[], Mapping[str, float]]
 
+_ORGANIZATION: Final = b"openai-organization"
+_VERSION: Final = b"openai-version"
 _FORMAT: Final = b"endpoint-load-metrics-format"
 _METRICS: Final = b"endpoint-load-metrics"
 _SUPPORTED: Final = (b"api-supported-versions", b"v1")
@@ -26,23 +28,31 @@ class StandardHeaders:
         """`loads`: what there is to do just now, by the names that are told."""
         self._loads = loads
         defaults = {
-            b"openai-organization": config.default_openai_organization,
-            b"openai-version": config.default_openai_version,
+            _ORGANIZATION: config.default_openai_organization,
+            _VERSION: config.default_openai_version,
         }
-        self._defaults = [(name, None if value is None else value.encode()) for name, value in defaults.items()]
+        self._defaults = {name: value.encode() for name, value in defaults.items() if value is not None}
+        self._usual = [*self._defaults.items()]
         self._region = (b"x-ms-region", config.azure_region.encode()) if config.azure_headers else None
 
     def put(self, request: Request) -> None:
         """Before anything else is done with it, so that refusals have them too."""
         headers, reply = request.headers, request.reply_headers
-        for name, default in self._defaults:
-            value = _sound(headers[name], default) if name in headers else default
-            if value is not None:
-                reply.append((name, value))
+        if _ORGANIZATION in headers or _VERSION in headers:
+            reply += self._given(headers)
+        elif self._usual:
+            reply += self._usual
         if self._region is not None:
             reply += [self._region, (b"x-ms-request-id", request.id.encode()), _SUPPORTED]
         if _FORMAT in headers:
             reply += self._load(headers[_FORMAT])
+
+    def _given(self, headers: Mapping[bytes, bytes]) -> Iterator[Header]:
+        for name in (_ORGANIZATION, _VERSION):
+            default = self._defaults.get(name)
+            value = _sound(headers[name], default) if name in headers else default
+            if value is not None:
+                yield name, value
 
     def _load(self, form: bytes) -> list[Header]:
         """Nothing in a format that nobody knows."""

@@ -4,7 +4,7 @@ from typing import Any, cast
 import pytest
 
 from antiphon.protocol.events import Event, Keepalive, OutputTextDelta
-from antiphon.transport.http import Send
+from antiphon.transport.asgi import Send
 from antiphon.transport.websocket.frames import frames, texts
 from antiphon.transport.websocket.outlet import open_socket_outlet
 from antiphon.transport.websocket.wire import Wire

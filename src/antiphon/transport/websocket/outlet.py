@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from antiphon.protocol.events import Event, Keepalive
-from antiphon.transport.http import Send
+from antiphon.transport.asgi import Send
 from antiphon.transport.outlet import Gathered, Outlet
 from antiphon.transport.retold import Retold
 from antiphon.transport.websocket.frames import frames, texts

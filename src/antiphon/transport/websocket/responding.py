@@ -23,7 +23,6 @@ from antiphon.service.quotas import Quotas
 from antiphon.service.recent import Recent
 from antiphon.service.responses import Accepted, Responses
 from antiphon.transport.guard import Guard
-from antiphon.transport.http import Request
 from antiphon.transport.metering import Metering
 from antiphon.transport.problems import NEUTRAL
 from antiphon.transport.retold import Manner, asked_urls
@@ -32,6 +31,7 @@ from antiphon.transport.watching import Watching
 from antiphon.transport.websocket.outlet import open_socket_outlet
 from antiphon.transport.websocket.silence import Silence
 from antiphon.transport.websocket.steering import Steering, Target
+from antiphon.transport.websocket.upgrade import Upgrade
 
 _LABEL = "websocket response.create"
 _TERMINAL = frozenset({Completed, Incomplete, Failed})
@@ -76,17 +76,17 @@ class Responding:
         self._metrics = metrics
         self._ping_interval = ping_interval
 
-    async def check(self, request: Request) -> None:
+    async def check(self, request: Upgrade) -> None:
         """Before each message: the key that it came in with may have been revoked since."""
         await self._guard.check_again(request)
 
-    async def respond(self, request: Request, wanted: Wanted, memory: Memory, say: Say) -> None:
+    async def respond(self, request: Upgrade, wanted: Wanted, memory: Memory, say: Say) -> None:
         """And whatever follows it by itself."""
         following: Wanted | None = wanted
         while following is not None:
             following = await self._one(request, following, memory, say)
 
-    async def _one(self, request: Request, wanted: Wanted, memory: Memory, say: Say) -> Wanted | None:
+    async def _one(self, request: Upgrade, wanted: Wanted, memory: Memory, say: Say) -> Wanted | None:
         began, status, span = perf_counter(), 200, None
         if not wanted.follows:
             wanted = _taking_along(wanted, memory)
@@ -112,7 +112,7 @@ class Responding:
                 self.watching.end(request, _LABEL, status, span, began)
         return None
 
-    async def _streamed(self, request: Request, wanted: Wanted, memory: Memory) -> Target:
+    async def _streamed(self, request: Upgrade, wanted: Wanted, memory: Memory) -> Target:
         accepted = await self._service.create(request.tenant, wanted.decoded, recent=memory.recent)
         source = accepted.source
         assert source is not None  # nothing here is for the background

@@ -27,12 +27,12 @@ from antiphon.protocol.websocket import (
     socket_error,
 )
 from antiphon.service.recent import Recent
-from antiphon.transport.http import Message as AsgiMessage
-from antiphon.transport.http import Request
+from antiphon.transport.asgi import Message as AsgiMessage
 from antiphon.transport.websocket.clocks import Clocks
 from antiphon.transport.websocket.frames import texts
 from antiphon.transport.websocket.responding import Memory, Responding, Wanted
 from antiphon.transport.websocket.steering import Steering
+from antiphon.transport.websocket.upgrade import Upgrade
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class SocketSettings(Struct, frozen=True, kw_only=True):
 
 
 class Socket:
-    def __init__(self, request: Request, responding: Responding, settings: SocketSettings) -> None:
+    def __init__(self, request: Upgrade, responding: Responding, settings: SocketSettings) -> None:
         self.id = new_id("conn")
         self._request = request
         self._responding = responding

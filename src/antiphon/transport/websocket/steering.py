@@ -159,7 +159,7 @@ def _successor(decoded: Decoded, ended: Response, steers: Sequence[Submission]) 
     if decoded.request.prompt is not None:
         said |= {"instructions": ended.instructions, "model": ended.model}
     request = replace(decoded.request, **said, prompt=None, previous_input_messages=None)
-    return replace(decoded, request=request, sent=decoded.sent - {"prompt", "previous_input_messages"} | said.keys())
+    return replace(decoded, request=request, sent=(decoded.sent - {"prompt", "previous_input_messages"}).union(said))
 
 
 def _joined(decoded: Decoded, steers: Sequence[Submission]) -> Decoded:

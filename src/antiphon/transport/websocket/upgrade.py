@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from antiphon.transport.http import WEBSOCKET, Header, Receive, Request, Scope, Send
+from antiphon.transport.asgi import AsgiLine, Receive, Scope, Send
+from antiphon.transport.http import WEBSOCKET, Header, Request
 
 _ANSWERS = "websocket.http.response"
 _SWITCHING = 101
@@ -10,11 +11,14 @@ _PROTOCOL_ERROR = 1002
 
 
 class Upgrade(Request):
-    __slots__ = ("_asked",)
+    __slots__ = ("_answers", "_asked", "receive", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["method"] = WEBSOCKET
-        super().__init__(scope, receive, send)
+        super().__init__(AsgiLine(scope, receive, send))
+        self.receive = receive
+        self.send = send
+        self._answers = _ANSWERS in scope.get("extensions", {})
         self._asked = False
 
     async def accept(self) -> None:
@@ -26,15 +30,13 @@ class Upgrade(Request):
     async def reply(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
         length = (b"content-length", b"%d" % len(body))
         await self.begin(status, ((b"content-type", b"application/json"), length, *headers))
-        if _ANSWERS in self.scope.get("extensions", {}):
+        if self._answers:
             await self.send({"type": f"{_ANSWERS}.body", "body": body})
 
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
         await self._ask()
-        self.status = status
-        self.tell_limits()
-        if _ANSWERS in self.scope.get("extensions", {}):
-            whole = [*headers, *self.reply_headers, self._took()]
+        whole = self._head(status, headers)
+        if self._answers:
             await self.send({"type": f"{_ANSWERS}.start", "status": status, "headers": whole})
         else:
             await self.send({"type": "websocket.close", "code": _PROTOCOL_ERROR})

@@ -1,0 +1,62 @@
+"""A connection as a cycle knows it, with a transport that remembers the writes."""
+
+import asyncio
+from typing import Any
+
+from uvicorn.server import ServerState
+
+from antiphon.transport.cycle import Cycle
+from antiphon.transport.heads import Heads
+from antiphon.transport.line import Header
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.closing = False
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+
+class Carrier:
+    def __init__(self) -> None:
+        self.heads = Heads()
+        self.state = ServerState()
+        self.transport: Any = Transport()
+        self.write_paused = False
+        self.reading = True
+        self.seen: list[str] = []
+        self._writable = asyncio.Event()
+
+    def cycle(self, method: str = "POST", *headers: Header) -> Cycle:
+        return Cycle(self, method, b"/", b"", [*headers])
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self._writable.set()
+
+    async def drain(self) -> None:
+        await self._writable.wait()
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def replied(self) -> None:
+        self.seen.append("replied")
+
+    def left_open(self, cycle: Cycle) -> None:
+        self.seen.append("left open")
