@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from antiphon.agent import patience as patience_module
 from antiphon.agent.patience import Deadlines, Patience
 from antiphon.errors import Unavailable
 
@@ -72,3 +73,32 @@ async def test_a_driver_that_was_cancelled_is_gone_with_all_it_had_once_nobody_w
         assert gone() is None
     finally:
         gc.enable()
+
+
+async def _given_up(patience: Patience) -> bool:
+    patience.start()
+    patience.allow(0.02)
+    patience.waits = 1
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return patience.was_us()
+    finally:
+        patience.stop()
+    return False
+
+
+async def test_one_clock_gives_up_on_all_who_look_equally_often() -> None:
+    loop, deadlines = asyncio.get_running_loop(), Deadlines(first=0.02, idle=0.02)
+    driven = [asyncio.create_task(_given_up(Patience(deadlines))) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert [pause for where, pause in patience_module._clocks if where is loop] == [0.005]
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(*driven) == [True, True, True]
+
+
+async def test_silence_is_counted_from_the_last_word_on_and_not_from_the_look_before_it() -> None:
+    patience = Patience(Deadlines(first=4.0, idle=4.0, total=100.0))
+    patience.waits = 7
+    patience.allow(4.0)  # four looks of a second each
+    assert [patience.look(0.0) for _ in range(5)] == [True, True, True, True, False]

@@ -64,7 +64,7 @@ class Exchange:
     @property
     def waits(self) -> bool:
         """Is it the engine, or a place at it, that everybody waits for just now?"""
-        return any(answer.hearing.waits for answer in self._answers)
+        return any(answer.hearing.waits > 0 for answer in self._answers)
 
     @property
     def first_at(self) -> float | None:
@@ -117,7 +117,7 @@ class Exchange:
 
     def interrupt(self, error: AntiphonError) -> None:
         for answer in self._answers:
-            answer.hearing.interrupt(error)
+            answer.hearing.end(error)
 
     def _worded(self, error: AntiphonError | None) -> AntiphonError | None:
         return error if error is None or self._reword is None else self._reword(error)
@@ -196,7 +196,8 @@ class Answer:
         if self._witness is not None:
             self._watched(self._witness)
         with self.hearing:
-            await self.hearing.ready()
+            if (placing := self.hearing.ready()) is not None:
+                await placing
             return await self.hearing.first(self.feed if self._call is None else self._fed())
 
     async def hear(self, tell: Tell) -> None:
@@ -204,7 +205,8 @@ class Answer:
         if self._witness is not None:
             self._watched(self._witness)
         with self.hearing:
-            await self.hearing.ready()
+            if (placing := self.hearing.ready()) is not None:
+                await placing
         await self.go_on(tell)
 
     async def go_on(self, tell: Tell) -> None:

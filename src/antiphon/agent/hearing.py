@@ -1,7 +1,7 @@
 """Hears one call of a model out: waits for a place, then for chunk after chunk, and never longer than is patient.
 
     with hearing:                          the clocks run; what patience ends is raised here as its reason
-        await hearing.ready()              a place at the model
+        hearing.ready()                    a place at the model; to be awaited unless it is there already
         await hearing.first(feed)          optional: until there is something to tell
         await hearing.listen(feed, tell)   the token path, to the end
     hearing.leave()                        in any case: the place is free again
@@ -18,6 +18,7 @@ from time import time
 from types import TracebackType
 from typing import TypeVar
 
+from antiphon.admission import Ticket
 from antiphon.agent.patience import Patience
 from antiphon.agent.plan import Plan
 from antiphon.core.prompt import Chunk
@@ -30,23 +31,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Hearing:
+class Hearing(Patience):
+    __slots__ = ("_answered", "_number", "_plan", "_source", "first_at")
+
     def __init__(self, plan: Plan) -> None:
+        Patience.__init__(self, plan.deadlines)
         self._plan = plan
-        self._patience = Patience(plan.deadlines)
         self._source: AsyncGenerator[list[Chunk], None] | None = None
-        self._waits = 1  # the number of the next wait
+        self._number = 1  # of the next wait
         self._answered = False  # in one piece
         self.first_at: float | None = None
-
-    @property
-    def waits(self) -> bool:
-        """Is it the engine, or a place at it, that everybody waits for just now?"""
-        return self._patience.waits > 0
-
-    def interrupt(self, error: AntiphonError) -> None:
-        """End it at once, for this reason."""
-        self._patience.end(error)
 
     def turn_to(self, plan: Plan) -> None:
         """Another call of the model: what is left of the time for all of it is left for this. The place that the last
@@ -58,70 +52,75 @@ class Hearing:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Somebody else than the engine is waited for: only the time for all of it counts. Within `with hearing`."""
-        patience = self._patience
-        if patience.over is not None:
-            raise patience.over
-        patience.allow(math.inf)
-        patience.waits = 1
+        if self.over is not None:
+            raise self.over
+        self.allow(math.inf)
+        self.waits = 1
         try:
             yield
         finally:
-            patience.waits = 0
+            self.waits = 0
 
-    def __enter__(self) -> None:
-        self._patience.start()
+    __enter__ = Patience.start
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        over = self._patience.over
-        was_us = kind is asyncio.CancelledError and over is not None and self._patience.was_us()
-        self._patience.stop()
+        over = self.over
+        was_us = kind is asyncio.CancelledError and over is not None and self.was_us()
+        self.stop()
         if was_us and over is not None:
             raise over from None
 
-    async def ready(self) -> None:
-        """Until there is a place at the model."""
-        if self._patience.over is not None:
-            raise self._patience.over
-        if (ticket := self._plan.ticket) is not None:
-            self._patience.waits = 1
-            await ticket.ready()
-            self._patience.waits = 0
+    def ready(self) -> Awaitable[None] | None:
+        """Until there is a place at the model; None: there is."""
+        if self.over is not None:
+            raise self.over
+        ticket = self._plan.ticket
+        return None if ticket is None or ticket.running else self._placed(ticket)
+
+    async def _placed(self, ticket: Ticket) -> None:
+        self.waits = 1
+        await ticket.ready()
+        self.waits = 0
 
     async def first(self, feed: Callable[[list[Chunk]], list[T]]) -> list[T]:
         """What there is to tell first; nothing if the engine ends without a word. `listen` goes on from there."""
         if self._plan.work.whole:
-            return feed(await self._whole())
-        source, patience = self._begun(), self._patience
+            chunks = await self._whole()
+            self.waits = 0
+            return feed(chunks)
+        source = self._begun()
         try:
-            patience.waits = self._waits
+            self.waits = self._number
             async for chunks in source:
-                patience.waits = 0
-                self._waits += 1
+                self.waits = 0
+                self._number += 1
                 if told := feed(chunks):
                     self._heard()
                     return told
-                patience.waits = self._waits
+                self.waits = self._number
         except Enough:
             pass  # `listen` hears it again, and ends there
         finally:
-            patience.waits = 0
+            self.waits = 0
         return []
 
-    async def listen(
+    def listen(
+        self, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
+    ) -> Awaitable[None]:
+        """To the end. Telling is awaited if it has to be, so a slow reader slows the engine down."""
+        return self._hear_whole(feed, tell) if self._plan.work.whole else self._hear(feed, tell)
+
+    async def _hear(
         self, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
     ) -> None:
-        """The token path. Telling is awaited if it has to be, so a slow reader slows the engine down."""
-        if self._plan.work.whole:
-            if (told := feed(await self._whole())) and (telling := tell(told)) is not None:
-                await telling
-            return
-        source, patience, waits = self._begun(), self._patience, self._waits
+        """The token path."""
+        source, number = self._begun(), self._number
         try:
-            patience.waits = waits
+            self.waits = number
             async for chunks in source:
-                patience.waits = 0
+                self.waits = 0
                 if told := feed(chunks):
                     if self.first_at is None:
                         self._heard()
@@ -129,36 +128,39 @@ class Hearing:
                         await telling
                 elif isinstance(chunks, Flow):
                     await self._pour(chunks, feed, tell)
-                if patience.over is not None:
-                    raise patience.over
-                patience.waits = waits = waits + 1
+                if self.over is not None:
+                    raise self.over
+                self.waits = number = number + 1
         except Enough:
             pass  # to close the source is to tell the engine
         finally:
-            patience.waits = 0
+            self.waits = 0
             await source.aclose()
 
-    async def _whole(self) -> list[Chunk]:
+    async def _hear_whole(
+        self, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
+    ) -> None:
+        chunks = await self._whole()
+        self.waits = 0
+        if (told := feed(chunks)) and (telling := tell(told)) is not None:
+            await telling
+
+    def _whole(self) -> Awaitable[list[Chunk]]:
         """An answer in one piece, once. Nobody knows when such a one began: only the time for all of it counts."""
-        patience = self._patience
-        if patience.over is not None:
-            raise patience.over
+        if self.over is not None:
+            raise self.over
         if self._answered:
-            return []
-        self._answered, patience.waits = True, 1
-        try:
-            return await self._plan.engine.answer(self._plan.work)
-        finally:
-            patience.waits = 0
+            return _nothing()
+        self._answered, self.waits = True, 1
+        return self._plan.engine.answer(self._plan.work)
 
     async def _pour(
         self, flow: Flow, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
     ) -> None:
         """The token path of engines that can tell by a call, with no wake-up of this task between."""
-        patience = self._patience
 
         def take(chunks: list[Chunk]) -> Awaitable[None] | None:
-            patience.waits += 1
+            self.waits += 1
             try:
                 if not (told := feed(chunks)):
                     return None
@@ -169,18 +171,17 @@ class Hearing:
                 return _raised(error)
             return None if telling is None else self._told(telling)
 
-        patience.waits = 1
+        self.waits = 1
         await flow.pour(take)
-        patience.waits = 0
+        self.waits = 0
 
     async def _told(self, telling: Awaitable[None]) -> None:
         """It is the reader who is waited for, not the engine."""
-        patience = self._patience
-        patience.waits, waits = 0, patience.waits
+        self.waits, waits = 0, self.waits
         await telling
-        if patience.over is not None:
-            raise patience.over
-        patience.waits = waits + 1
+        if self.over is not None:
+            raise self.over
+        self.waits = waits + 1
 
     async def close(self) -> None:
         """Nobody listens any more: the engine's work ends, and the place is free."""
@@ -193,23 +194,27 @@ class Hearing:
             self._plan.ticket.leave()
 
     def _begun(self) -> AsyncGenerator[list[Chunk], None]:
-        if self._patience.over is not None:
-            raise self._patience.over
+        if self.over is not None:
+            raise self.over
         if self._source is None:
-            self._patience.allow(self._plan.deadlines.first)
+            self.allow(self._plan.deadlines.first)
             self._source = self._plan.engine.generate(self._plan.work)
         return self._source
 
     def _heard(self) -> None:
         self.first_at = time()
-        self._patience.allow(self._plan.deadlines.idle)
+        self.allow(self._plan.deadlines.idle)
+
+
+async def _nothing() -> list[Chunk]:
+    return []
 
 
 async def _raised(error: Exception) -> None:
     raise error
 
 
-async def tried(work: Awaitable[None], name: str) -> AntiphonError | None:
+async def tried(work: Awaitable[object], name: str) -> AntiphonError | None:
     """What a client can be told of whatever was raised. `name` is for the log."""
     try:
         await work

@@ -14,12 +14,10 @@ from msgspec import Struct
 from antiphon.agent.course import Course
 from antiphon.agent.hearing import Hearing, tried
 from antiphon.agent.insist import Insisting, Outcome
-from antiphon.agent.insist import insisting as insisting_on
 from antiphon.agent.loop import Bounds, Loop
 from antiphon.agent.plan import Plan
 from antiphon.agent.remains import Remains
 from antiphon.agent.rules import Reason
-from antiphon.agent.sieve import Sieve
 from antiphon.agent.turn import Turn, Warming
 from antiphon.agent.witness import Outcome as Seen
 from antiphon.core.emitter import Emitter, Log
@@ -93,7 +91,12 @@ class Run:
     @property
     def waits(self) -> bool:
         """Is it the engine, or a place at it, that everybody waits for just now?"""
-        return self._hearing.waits
+        return self._hearing.waits > 0
+
+    @property
+    def counts(self) -> Counts:
+        """Of all its turns."""
+        return self._turns[0] if len(self._turns) == 1 else sum_of(self._turns)
 
     @property
     def first_at(self) -> float | None:
@@ -101,10 +104,12 @@ class Run:
 
     async def drive(self, tell: Tell) -> None:
         """Tell every event, in lists: what came together is told together."""
-        self.error = await tried(self._turn(tell), self.response.id)
-        if isinstance(self.error, Steered):
-            self.error, self._ending = None, _STEERED
-        events = self._end(self._ending if self.error is None else Ending(status="failed", error=self.error))
+        if (error := await tried(self._work(tell), self.response.id)) is not None:
+            if isinstance(error, Steered):
+                self._ending = _STEERED
+            else:
+                self.error, self._ending = error, Ending(status="failed", error=error)
+        events = self._end(self._ending)
         try:
             if self._keep is not None:
                 fault = await tried(self._keep(self), self.response.id)
@@ -118,6 +123,7 @@ class Run:
 
     async def result(self) -> Response:
         """Drive to the end and give the Response; raise what made it fail."""
+        self._emitter.hush()
         await self.drive(_nobody)
         if self.error is not None:
             raise self.error
@@ -133,12 +139,12 @@ class Run:
 
     def interrupt(self, error: AntiphonError) -> None:
         """End it at once, for this reason; its driver still gets the terminal event."""
-        self._hearing.interrupt(error)
+        self._hearing.end(error)
 
     def leave(self, why: str) -> None:
         """It goes on elsewhere, or nowhere; what was told of it here is all."""
         if self._witness is not None:
-            self._witness.end(Seen(status=why, model=self.response.model, counts=sum_of(self._turns)))
+            self._witness.end(Seen(status=why, model=self.response.model, counts=self.counts))
 
     def steer(self) -> bool:
         """End it where it is, so that it can be gone on with otherwise. False: that would break a call off, or what the
@@ -148,22 +154,19 @@ class Run:
         self.interrupt(Steered("The response was steered."))
         return True
 
-    async def _turn(self, tell: Tell) -> None:
+    def _work(self, tell: Tell) -> Awaitable[object]:
         if self._beyond is not None:
-            await self._looped(self._beyond, tell)
-            return
-        if (telling := tell(self._emitter.created())) is not None:
-            await telling
-        if self._plan.warms:
-            await self._warmed(tell)
-        else:
-            await self._taken(self._plan, tell, begins=True)
+            return self._looped(self._beyond, tell)
+        return self._warmed(tell) if self._plan.warms else self._taken(self._plan, tell, begins=True)
 
     async def _warmed(self, tell: Tell) -> None:
         """The engine has read the prompt; what it said is nobody's business."""
         hearing, read = self._hearing, Warming()
+        if (telling := tell(self._emitter.created())) is not None:
+            await telling
         with hearing:
-            await hearing.ready()
+            if (placing := hearing.ready()) is not None:
+                await placing
             if (telling := tell(self._emitter.in_progress())) is not None:
                 await telling
             await hearing.listen(read.feed, tell)
@@ -204,30 +207,36 @@ class Run:
         with self._hearing, self._hearing.aside():
             return await work
 
-    async def _taken(self, plan: Plan, tell: Tell, begins: bool = False) -> Plan:
+    def _taken(self, plan: Plan, tell: Tell, begins: bool = False) -> Awaitable[Plan]:
         """One turn: a call of the model, and others while it did not do as it must. Gives the plan of the last."""
-        insisting = insisting_on(plan)
+        if plan.insists is None:
+            return self._called(Turn(plan, self._emitter), tell, begins)
+        return self._insisted(plan, Insisting(plan.insists), tell, begins)
+
+    async def _insisted(self, plan: Plan, insisting: Insisting, tell: Tell, begins: bool) -> Plan:
         while True:
-            turn = await self._called(plan, tell, None if insisting is None else insisting.sieve, begins)
-            if insisting is None:
-                return plan
+            turn = Turn(plan, self._emitter, insisting.sieve)
+            await self._called(turn, tell, begins)
             again = await self._judged(insisting, turn, plan, tell)
             if again is None:
                 return plan
             self._hearing.turn_to(again)
             plan, begins = again, False
 
-    async def _called(self, plan: Plan, tell: Tell, sieve: Sieve | None, begins: bool) -> Turn:
-        hearing = self._hearing
-        turn = Turn(plan.parser, plan.declared, self._emitter, plan.thoughts(), sieve, plan.rewriter)
+    async def _called(self, turn: Turn, tell: Tell, begins: bool) -> Plan:
+        """`begins`: the response does, with this call."""
+        plan, hearing, emitter = turn.plan, self._hearing, self._emitter
+        if begins and (telling := tell(emitter.created())) is not None:
+            await telling
         call = None if self._witness is None else self._witness.call(plan.engine.name, plan.work)
         feed = turn.feed if call is None else call.heard(turn.feed)
         try:
             with hearing:
-                await hearing.ready()
+                if (placing := hearing.ready()) is not None:
+                    await placing
                 if call is not None:
                     call.ready()
-                if begins and (telling := tell(self._emitter.in_progress())) is not None:
+                if begins and (telling := tell(emitter.in_progress())) is not None:
                     await telling
                 await hearing.listen(feed, tell)
             if (rest := turn.end()) and (telling := tell(rest)) is not None:
@@ -239,7 +248,7 @@ class Run:
         if turn.finish not in _ENDINGS:  # none at all, or a word that nobody knows
             raise EngineFailed("The engine stopped in the middle of its answer.")
         self._ending = _ENDINGS[turn.finish]
-        return turn
+        return plan
 
     async def _judged(self, insisting: Insisting, turn: Turn, plan: Plan, tell: Tell) -> Plan | None:
         known = len(insisting.outcomes)
@@ -257,8 +266,7 @@ class Run:
         events = self._emitter.finish(ending, usage(self._turns), int(self.ended_at))
         if self._witness is not None:
             code = "" if ending.error is None else ending.error.code or ""
-            counts = sum_of(self._turns)
-            self._witness.end(Seen(status=ending.status, error=code, model=self.response.model, counts=counts))
+            self._witness.end(Seen(status=ending.status, error=code, model=self.response.model, counts=self.counts))
         return events
 
 

@@ -8,39 +8,35 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from antiphon.agent.declared import Declared
+from antiphon.agent.plan import Plan
 from antiphon.agent.sieve import Sieve
-from antiphon.agent.thoughts import Thoughts
 from antiphon.core.deltas import CallDone, Delta, Text
 from antiphon.core.emitter import Emitter
 from antiphon.core.prompt import Chunk, Counts, Finish
 from antiphon.core.usage import counted
-from antiphon.parsers.base import Enough, Parser
+from antiphon.parsers.base import Enough
 from antiphon.protocol.events import Event
-from antiphon.tools.base import Rewriter
+
+_NONE = Counts()
 
 
 class Turn:
-    def __init__(
-        self,
-        parser: Parser,
-        declared: Declared,
-        emitter: Emitter,
-        thoughts: Thoughts | None = None,
-        sieve: Sieve | None = None,
-        rewriter: Rewriter | None = None,
-    ) -> None:
-        """`thoughts`: None if they go out as they are; `sieve`: None if all that is said is told; `rewriter`: None if
-        it is told as it is said."""
-        self._parser = parser
-        self._parse = parser.feed
-        self._declared = declared
+    __slots__ = (
+        "_declared", "_emitter", "_parse", "_parser", "_rewriter", "_sieve", "_thoughts", "counts", "finish", "plan",
+    )  # fmt: skip
+
+    def __init__(self, plan: Plan, emitter: Emitter, sieve: Sieve | None = None) -> None:
+        """`sieve`: None if all that is said is told."""
+        self.plan = plan
+        self._parser = plan.parser
+        self._parse = plan.parser.feed
+        self._declared = plan.declared
         self._emitter = emitter
-        self._thoughts = thoughts
+        self._thoughts = plan.thoughts()
         self._sieve = sieve
-        self._rewriter = rewriter
+        self._rewriter = plan.rewriter
         self.finish: Finish | None = None
-        self.counts = Counts()
+        self.counts = _NONE
 
     def feed(self, chunks: list[Chunk]) -> list[Event]:
         deltas: list[Delta] = []
@@ -68,11 +64,12 @@ class Turn:
         """What the parser had held back. A call that was cut is left open, and so becomes an incomplete item."""
         rest: list[Delta] = []
         held = self._parser.finish()
-        self.counts = counted(self.counts, self._parser.reasoning_tokens)
+        if reasoning := self._parser.reasoning_tokens:
+            self.counts = counted(self.counts, reasoning)
         if held or self._sieve is not None:
             with suppress(Enough):
                 rest += self._ready([delta for delta in held if not (self.cut and isinstance(delta, CallDone))])
-        if self._sieve is None:
+        if self._sieve is None and not (self._rewriter is None and self._thoughts is None):
             rest += self._last()
         return self._emitter.feed(rest) if rest else []
 

@@ -35,7 +35,7 @@ from antiphon.core.deltas import (
     Turned,
 )
 from antiphon.core.entries import Began, Ended, Entry
-from antiphon.core.fold import ADDING, Ending, apply, closing
+from antiphon.core.fold import ADDING, Ending, closing, follow
 from antiphon.core.obfuscation import obfuscate
 from antiphon.core.open_items import OpenCall, OpenMessage, OpenReasoning, Status
 from antiphon.core.open_parts import OpenText, Out
@@ -47,7 +47,7 @@ from antiphon.core.terminal import fault_of, terminal
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
 from antiphon.protocol import events as ev
-from antiphon.protocol.items import Phase
+from antiphon.protocol.items import OutputItem, Phase
 from antiphon.protocol.kept import PREFIXES
 from antiphon.protocol.response import Response, Usage
 
@@ -55,7 +55,7 @@ NewId = Callable[[Prefix], str]
 Log = list[Sequence[Entry]]
 _Calls = dict[int, OpenCall]  # that the client is to carry out
 _Served = dict[int, OpenServerItem]
-_State = tuple[Response, int, int, OpenMessage | OpenReasoning | None, _Calls, _Served]
+_State = tuple[Response, list[OutputItem], int, int, OpenMessage | OpenReasoning | None, _Calls, _Served]
 
 _TWICE = "Something began under the key of what the server still does."
 
@@ -64,11 +64,14 @@ class Emitter:
     """The one who turns what a model did into what a client is told."""
 
     def __init__(self, response: Response, new_id: NewId, obfuscates: bool = False, log: Log | None = None) -> None:
-        self.response = response
+        self._response = response  # as an event told of it last
+        self._output = [*response.output]  # what was said since included
+        self._grown = False  # beyond the Response
         self.log = log  # None for a response that nobody keeps
         self.gathers = maxsize  # lists of the log from which on the last ones are folded; see `gather`
         self._new_id = new_id
         self._obfuscates = obfuscates
+        self._hushed = False
         self._number = 0
         self._items = 0
         self._open: OpenMessage | OpenReasoning | None = None
@@ -80,6 +83,14 @@ class Emitter:
         self._untold: Out = []  # what a `feed` that raised had made; goes out with the end
         self._before: _State | None = None  # the end
 
+    @property
+    def response(self) -> Response:
+        """As it stands. Nobody changes it: what is said next is in another one."""
+        if self._grown:
+            self._response = replace(self._response, output=[*self._output])
+            self._grown = False
+        return self._response
+
     def item_id(self, key: int) -> str:
         """Of the call, or of what the server did, that began last under this key."""
         return self._ids[key]
@@ -87,19 +98,31 @@ class Emitter:
     @property
     def calling(self) -> bool:
         """Is or was something called that the client is to carry out?"""
-        return bool(self._calls) or bool(required_input(self.response.output))
+        return bool(self._calls) or bool(required_input(self._output))
+
+    def hush(self) -> None:
+        """Before anything else: nobody hears the events, the Response is all. Those that say most often the least, of
+        texts and of the Response as it stands, are not made."""
+        self._hushed = True
 
     def created(self) -> Out:
-        events: Out = [ev.Created(response=self.response)]
-        if self.response.status == "queued":
-            events.append(ev.Queued(response=self.response))
-        return self._sealed(events)
+        response = self.response
+        if self._hushed:
+            return []
+        events: Out = [ev.Created(response=response)]
+        if response.status == "queued":
+            events.append(ev.Queued(response=response))
+        return self._numbered(events)
 
     def in_progress(self) -> Out:
-        self._record(Began())
-        if self.response.status != "in_progress":
-            self.response = replace(self.response, status="in_progress")
-        return self._sealed([ev.InProgress(response=self.response)])
+        if self.log is not None:
+            self.log.append((Began(),))
+        response = self.response
+        if response.status != "in_progress":
+            self._response = response = replace(response, status="in_progress")
+        if self._hushed:
+            return []
+        return self._numbered([ev.InProgress(response=response)])
 
     def feed(self, deltas: Iterable[Delta]) -> Out:
         """A list is kept as it is in the log: nobody may change it afterwards."""
@@ -112,8 +135,8 @@ class Emitter:
         rest = iter(given)
         try:
             for delta in rest:
-                if type(delta) is Text and self._text is not None:
-                    out += self._text.take((delta,), 0)
+                if type(delta) is Text:
+                    self._take_text(delta, out)
                 else:
                     self._take(delta, out)
                     self._text = self._open.text if isinstance(self._open, OpenMessage) else None
@@ -126,7 +149,7 @@ class Emitter:
     def say(self, texts: Sequence[Text]) -> Out:
         """Text and nothing else, the token path: the same events as from `feed` at less than half the cost."""
         part, log = self._text, self.log
-        if part is None or self._obfuscates:
+        if part is None or self._obfuscates or self._hushed:
             return self.feed(texts)
         if log is not None:
             if len(log) >= self.gathers:
@@ -147,33 +170,45 @@ class Emitter:
 
     def end(self, ended: Ended) -> Out:
         """`finish`, in the words of the log."""
-        self._record(ended)
-        self._before = self.response, self._number, self._items, self._open, self._calls, self._served
+        if self.log is not None:
+            self.log.append((ended,))
+        output = [*self._output]
+        self._before = self._response, output, self._number, self._items, self._open, self._calls, self._served
         out: Out = []
-        if ended.status == "completed" and not (self._served or ended.silent) and says_nothing(self.response.output):
-            self._take(Text(""), out)
+        if ended.status == "completed" and not (self._served or ended.silent) and says_nothing(output):
+            self._take_text(Text(""), out)
         self._close_said("completed" if ended.status == "completed" else "incomplete", out)
-        self._cut_served(out)
+        if self._served:
+            self._cut_served(out)
         self._sealed(out)
-        self.response = closing(self.response, ended)
-        return self._untold + out + self._sealed(terminal(self.response, ended))
+        self._response, self._grown = closing(self._response, self._output, ended), False
+        return self._untold + out + self._numbered(terminal(self._response, ended))
 
     def instead(self, error: AntiphonError, at: int) -> Out:
         """The end could not be kept, so nobody was told of it: all that `finish` gave is replaced by these events."""
         assert self._before is not None
-        usage = self.response.usage
-        self.response, self._number, self._items, self._open, self._calls, self._served = self._before
+        usage = self._response.usage
+        self._response, self._output, self._number, self._items, self._open, self._calls, self._served = self._before
         if self.log is not None:
             self.log.pop()
         return self.end(Ended(status="failed", fault=fault_of(error), usage=usage, at=at))
 
+    def _take_text(self, delta: Text, out: Out) -> None:
+        part = self._text
+        if part is None:
+            part = self._text = self._message(out).open_text(out, self._hushed)
+        if self._hushed:
+            part.keep(delta)
+        else:
+            out += part.take((delta,), 0)
+
     def _take(self, delta: Delta, out: Out) -> None:
-        match delta:  # what comes most often comes first; most of the text does not come here
+        match delta:  # what comes most often comes first; text is taken before
             case Thought() | Summary() | Sealed():
                 self._reasoning(out).take(delta, out)
             case CallDelta(key=key, text=text):
                 self._call(key).take(text, out)
-            case Text() | Refusal() | Citation():
+            case Refusal() | Citation():
                 self._message(out).take(delta, out)
             case CallStarted():
                 self._start_call(delta, out)
@@ -182,6 +217,8 @@ class Emitter:
             case Break(phase=phase):
                 self._close_open("completed", out)
                 self._phase = phase
+            case Text():
+                self._take_text(delta, out)
             case _:
                 self._take_served(delta, out)
 
@@ -207,7 +244,8 @@ class Emitter:
         if not isinstance(self._open, OpenMessage):
             if self._items:
                 self._close_all(out)
-            self._open = OpenMessage(self._new_id("msg"), self._next_index(), out, self._phase)
+            self._open = OpenMessage(self._new_id("msg"), self._items, out, self._phase)
+            self._items += 1
             self._phase = None
         return self._open
 
@@ -293,10 +331,6 @@ class Emitter:
             self._open.close(status, out)
             self._open = None
 
-    def _record(self, entry: Began | Ended) -> None:
-        if self.log is not None:
-            self.log.append((entry,))
-
     def _gather(self, log: Log) -> None:
         if gather(log) and self._text is not None:
             self._text.fold(EVERY)
@@ -308,12 +342,22 @@ class Emitter:
             self.log[-1] = self.log[-1][:-count]
 
     def _sealed(self, out: Out) -> Out:
-        """Number the events and let the Response keep up with them."""
-        for number, event in enumerate(out, self._number):
+        """Number the events and let the output keep up with them."""
+        number = self._number
+        for event in out:
             event.sequence_number = number
+            number += 1
             if type(event) in ADDING:
-                self.response = apply(self.response, event)
-        self._number += len(out)
+                follow(self._output, event)
+                self._grown = True
+        self._number = number
         if self._obfuscates:
             obfuscate(out)
+        return out
+
+    def _numbered(self, out: Out) -> Out:
+        """The same for events that carry the Response, as it stands."""
+        for event in out:
+            event.sequence_number = self._number
+            self._number += 1
         return out

@@ -1,4 +1,4 @@
-"""The one place where a Response is assembled: `opening`, then `apply` for each event, then `closing`.
+"""The one place where a Response is assembled: `opening`, then its output by `follow` for each event, then `closing`.
 
 Deltas change nothing here: the `done` events carry what they add up to. A Response handed out in an
 event is never changed afterwards, so an event can be encoded at any later time.
@@ -14,6 +14,7 @@ from antiphon.core.entries import Ended, Fault
 from antiphon.core.response_messages import output_messages
 from antiphon.errors import AntiphonError
 from antiphon.protocol import events as ev
+from antiphon.protocol.items import OutputItem
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError
 
 # The others that change a Response carry all of it.
@@ -29,14 +30,20 @@ class Ending(Struct, frozen=True, kw_only=True):
     silent: bool = False  # nothing was to be said
 
 
-def apply(response: Response, event: ev.Event) -> Response:
+def follow(output: list[OutputItem], event: ev.Event) -> None:
+    """Let the items said so far keep up with an event that adds to them."""
     if type(event) is ev.OutputItemAdded:
-        return replace(response, output=[*response.output, event.item])
-    if type(event) is ev.OutputItemDone:
-        output = [*response.output]
+        output.append(event.item)
+    elif type(event) is ev.OutputItemDone:
         output[event.output_index] = event.item
-        return replace(response, output=output)
-    return event.response if isinstance(event, ev.ResponseEvent) else response
+
+
+def apply(response: Response, event: ev.Event) -> Response:
+    if type(event) not in ADDING:
+        return event.response if isinstance(event, ev.ResponseEvent) else response
+    output = [*response.output]
+    follow(output, event)
+    return replace(response, output=output)
 
 
 def fold(events: Iterable[ev.Event]) -> Response:
@@ -50,15 +57,17 @@ def fold(events: Iterable[ev.Event]) -> Response:
     return response
 
 
-def closing(response: Response, ended: Ended) -> Response:
+def closing(response: Response, output: list[OutputItem], ended: Ended) -> Response:
+    """`output`: all of it. It is the Response's from now on."""
     return replace(
         response,
+        output=output,
         status=ended.status,
         completed_at=ended.at if ended.status == "completed" else None,
         incomplete_details=IncompleteDetails(reason=ended.reason) if ended.reason else None,
         error=_error(ended.fault) if ended.fault else None,
         usage=ended.usage,
-        output_messages=UNSET if response.input_messages is UNSET else output_messages(response.output),
+        output_messages=UNSET if response.input_messages is UNSET else output_messages(output),
     )
 
 

@@ -13,13 +13,14 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
-from antiphon.core.deltas import CallStarted, Citation, Refusal, Sealed, Summary, Text, Thought
-from antiphon.core.open_parts import OpenRefusal, OpenSummary, OpenText, OpenThought, Out, Place
+from antiphon.core.deltas import CallStarted, Citation, Refusal, Sealed, Summary, Thought
+from antiphon.core.open_parts import OpenRefusal, OpenSummary, OpenText, OpenThought, Out
 from antiphon.protocol import events as ev
 from antiphon.protocol.items import (
     CustomToolCall,
     FunctionCall,
     Message,
+    MessagePart,
     OutputText,
     Phase,
     Reasoning,
@@ -34,6 +35,8 @@ Status = Literal["completed", "incomplete"]
 class OpenMessage:
     """Text and refusal parts, one open at a time."""
 
+    __slots__ = ("_content", "_id", "_index", "_part", "_phase")
+
     def __init__(self, item_id: str, index: int, out: Out, phase: Phase | None = None) -> None:
         self._id = item_id
         self._index = index
@@ -47,39 +50,37 @@ class OpenMessage:
     def text(self) -> OpenText | None:
         return self._part if isinstance(self._part, OpenText) else None
 
-    def take(self, delta: Text | Refusal | Citation, out: Out) -> None:
-        match delta:
-            case Text():
-                out += self._text(out).take((delta,), 0)
-            case Citation():
-                self._text(out).cite(delta, out)
-            case Refusal():
-                self._refusal(out).take(delta.text, out)
+    def take(self, delta: Refusal | Citation, out: Out) -> None:
+        if isinstance(delta, Citation):
+            self.open_text(out).cite(delta, out)
+        else:
+            self._refusal(out).take(delta.text, out)
+
+    def open_text(self, out: Out, hushed: bool = False) -> OpenText:
+        """The part that text belongs to."""
+        if not isinstance(self._part, OpenText):
+            if self._part is not None:
+                self._close_part(out)
+            self._part = OpenText((self._id, self._index, len(self._content)), out, hushed)
+        return self._part
 
     def close(self, status: Status, out: Out) -> None:
-        last = [] if self._part is None else [self._part.close(out)]
-        item = Message(id=self._id, role="assistant", status=status, content=[*self._content, *last], phase=self._phase)
+        content: list[MessagePart] = [*self._content]
+        if self._part is not None:
+            content.append(self._part.close(out))
+        item = Message(id=self._id, role="assistant", status=status, content=content, phase=self._phase)
         out.append(ev.OutputItemDone(output_index=self._index, item=item))
-
-    def _text(self, out: Out) -> OpenText:
-        if not isinstance(self._part, OpenText):
-            self._close_part(out)
-            self._part = OpenText(self._place(), out)
-        return self._part
 
     def _refusal(self, out: Out) -> OpenRefusal:
         if not isinstance(self._part, OpenRefusal):
             self._close_part(out)
-            self._part = OpenRefusal(self._place(), out)
+            self._part = OpenRefusal((self._id, self._index, len(self._content)), out)
         return self._part
 
     def _close_part(self, out: Out) -> None:
         if self._part is not None:
             self._content.append(self._part.close(out))
             self._part = None
-
-    def _place(self) -> Place:
-        return self._id, self._index, len(self._content)
 
 
 class OpenReasoning:

@@ -17,12 +17,18 @@ Place = tuple[str, int, int]  # where a part stands: its item's id, its output i
 
 
 class OpenText:
-    def __init__(self, place: Place, out: Out) -> None:
+    """`hushed`: nobody hears of its pieces, so that no events are made of them."""
+
+    __slots__ = ("_annotations", "_hushed", "_logprobs", "_pieces", "_place")
+
+    def __init__(self, place: Place, out: Out, hushed: bool = False) -> None:
         self._place = place
+        self._hushed = hushed
         self._pieces: list[str] = []
         self._logprobs: list[Logprob] = []
         self._annotations: list[Annotation] = []
-        out.append(_added(place, OutputText(text="")))
+        if not hushed:
+            out.append(_added(place, OutputText(text="")))
 
     def take(self, deltas: Sequence[Text], number: int) -> Out:
         """The token path: these events alone are numbered as they are made, from `number` on."""
@@ -42,6 +48,12 @@ class OpenText:
             number += 1
         return out
 
+    def keep(self, delta: Text) -> None:
+        """A piece of one that is hushed."""
+        self._pieces.append(delta.text)
+        if delta.logprobs:
+            self._logprobs.extend(delta.logprobs)
+
     def fold(self, count: int) -> None:
         """Make one of the last pieces: so many small ones take ten times the room of what they say."""
         self._pieces[-count:] = ["".join(self._pieces[-count:])]
@@ -59,15 +71,14 @@ class OpenText:
         out.append(event)
 
     def close(self, out: Out) -> OutputText:
+        text = "".join(self._pieces)
+        whole = OutputText(text=text, annotations=self._annotations, logprobs=self._logprobs)
+        if self._hushed:
+            return whole
         item_id, output_index, part = self._place
-        whole = OutputText(text="".join(self._pieces), annotations=self._annotations, logprobs=self._logprobs)
-        done = ev.OutputTextDone(
-            item_id=item_id,
-            output_index=output_index,
-            content_index=part,
-            text=whole.text,
-            logprobs=_without_bytes(self._logprobs),
-        )
+        done = ev.OutputTextDone(item_id=item_id, output_index=output_index, content_index=part, text=text)
+        if self._logprobs:
+            done.logprobs = _without_bytes(self._logprobs)
         out += (done, _done(self._place, whole))
         return whole
 

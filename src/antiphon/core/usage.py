@@ -26,12 +26,11 @@ def sum_of(turns: Sequence[Counts]) -> Counts:
 
 
 def usage(turns: Sequence[Counts]) -> Usage:
-    return _of_one(turns[0]) if len(turns) == 1 else _of_all(turns)
-
-
-def _of_one(turn: Counts) -> Usage:
-    """What the sums come to for most responses. Counts of each turn would say the same once more, and there are clients
-    that take every detail for a number."""
+    """Of a single turn, the counts of each turn would say the same once more, and there are clients that take every
+    detail for a number."""
+    if len(turns) != 1:
+        return _of_all(turns)
+    turn = turns[0]
     return Usage(
         input_tokens=turn.input_tokens,
         input_tokens_details=InputTokensDetails(cached_tokens=turn.cached_tokens),

@@ -65,6 +65,7 @@ class Metrics:
         self._responses = registry.counter(
             "antiphon_responses_total", "Responses that came to an end, by status.", ("status",)
         )
+        self._by_status: dict[str, Counter] = {}
         self._prompt = registry.counter("antiphon_prompt_tokens_total", "Tokens of prompts.")[()]
         self._cached = registry.counter("antiphon_cached_tokens_total", "Tokens of prompts found in a cache.")[()]
         self._generated = registry.counter("antiphon_generation_tokens_total", "Tokens generated.")[()]
@@ -108,7 +109,10 @@ class Metrics:
 
     def response_done(self, status: str, counts: TokenCounts, ttft: float | None, duration: float) -> None:
         """A response came to its end. Both times, in seconds, begin at its creation; None: there was no token."""
-        self._responses[(status,)].value += 1.0
+        ended = self._by_status.get(status)
+        if ended is None:
+            ended = self._by_status[status] = self._responses[(status,)]
+        ended.value += 1.0
         self._latency.observe(duration)
         self._prompt.value += counts.input_tokens
         self._cached.value += counts.cached_tokens

@@ -35,6 +35,8 @@ class ChatParser:
         return self._feed_all(chunk)
 
     def finish(self) -> Sequence[Delta]:
+        if self._raw is None and not self._open:
+            return ()
         done: list[Delta] = [] if self._raw is None else [*map(_own, self._raw.finish())]
         done += [CallDone(key) for key in self._open]
         self._open.clear()

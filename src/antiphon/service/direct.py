@@ -17,7 +17,7 @@ from antiphon.service.running import Place
 class Direct:
     """`kept`: None for one that nobody keeps. It is in the store already if others may know its id."""
 
-    drive: Callable[[Tell], Coroutine[Any, Any, None]]
+    __slots__ = ("_keep", "_kept", "_place", "run")
 
     def __init__(
         self, place: Place, tenant: str, undertaking: Undertaking, kept: Kept | None, on_end: Callable[[Run], None]
@@ -26,9 +26,9 @@ class Direct:
         self._kept = kept
         self._keep = None if kept is None else _Keep(kept, place)
         emitter = undertaking.emitter(None if kept is None else [])
-        emitter.gather()
+        if kept is not None:
+            emitter.gather()
         self.run = Run(undertaking.plan, emitter, on_end, self._keep, undertaking.beyond)
-        self.drive = self.run.drive
         if kept is not None and kept.fence:
             kept.on_lost = self._lose
             undertaking.owned(kept.fence)
@@ -38,12 +38,16 @@ class Direct:
     def waits(self) -> bool:
         return self.run.waits
 
+    def drive(self, tell: Tell) -> Coroutine[Any, Any, None]:
+        return self.run.drive(tell)
+
     async def result(self) -> bytes:
         response = await self.run.result()
         return encode(response) if self._keep is None else self._keep.body
 
     async def leave(self) -> None:
-        self.run.cancel()
+        if self.run.ended_at is None:
+            self.run.cancel()
         kept = self._kept
         if kept is None or kept.ended or kept.lost or not kept.fence:
             self._place.leave()

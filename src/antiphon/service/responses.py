@@ -22,7 +22,6 @@ from antiphon.service.keeping import Keeper, Kept
 from antiphon.service.planner import Planner, Undertaking
 from antiphon.service.pressure import Pressure
 from antiphon.service.recent import Recent
-from antiphon.service.running import Place
 from antiphon.service.sessions import Sessions
 from antiphon.service.source import Source
 from antiphon.service.tally import Tally
@@ -36,7 +35,7 @@ class Accepted(Struct, frozen=True):
     given: bytes | None  # the JSON to answer with at once
     ignored: list[str]
     past: Sequence[InputItem] | None = None  # of one that only its connection remembers: all before its output
-    steer: Callable[[], bool] | None = None  # ends it where it is, if that can be (Run.steer)
+    steer: Callable[[], bool] | None = None  # for its connection: ends it where it is, if that can be (Run.steer)
 
 
 class Responses:
@@ -74,7 +73,8 @@ class Responses:
         place = self._sessions.enter(tenant)
         kept: Kept | str | None = ""
         try:
-            undertaking, kept = await self._settled(tenant, decoded, key, recent)
+            undertaking = await self._planner.plan(tenant, decoded, recent=recent)
+            kept = await self._kept(tenant, undertaking, key) if undertaking.opening.store else None
         finally:
             if isinstance(kept, str):
                 place.leave()
@@ -84,8 +84,11 @@ class Responses:
         if key is not None or (decoded.request.stream and self._sessions.keeps_streams):
             source = self._following.follow(self._sessions.open(place, tenant, undertaking, kept))
         else:
-            source = self._driven(place, tenant, undertaking, kept)
-        forgotten = recent is not None and not undertaking.opening.store
+            source = Direct(place, tenant, undertaking, kept, self._ended)
+            self._runs.add(source.run)
+        if recent is None:
+            return Accepted(source, None, undertaking.ignored)
+        forgotten = not undertaking.opening.store
         past = (*undertaking.earlier, *undertaking.decoded.request.input) if forgotten else None
         steer = source.run.steer if isinstance(source, Direct) else None
         return Accepted(source, None, undertaking.ignored, past, steer)
@@ -97,29 +100,18 @@ class Responses:
             run.interrupt(error)
         self._sessions.interrupt(error)
 
-    def _driven(self, place: Place, tenant: str, undertaking: Undertaking, kept: Kept | None) -> Direct:
-        direct = Direct(place, tenant, undertaking, kept, self._ended)
-        self._runs.add(direct.run)
-        return direct
-
-    async def _settled(
-        self, tenant: str, decoded: Decoded, key: Key | None, recent: Recent | None = None
-    ) -> tuple[Undertaking, Kept | str | None]:
-        """Planned, and in the store if somebody hears of it before its end. A str: the id of the one that has the key.
+    async def _kept(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | str:
+        """In the store if somebody hears of it before its end. A str: the id of the one that has the key.
 
         Then, and if anything is wrong, its place at the model is free again.
         """
-        patient = decoded.request.background
-        undertaking = await self._planner.plan(tenant, decoded, patient=patient, recent=recent)
-        if not undertaking.opening.store:
-            return undertaking, None
-        kept: Kept | str | None = ""
+        kept: Kept | str = ""
         try:
             kept = await self._begun(tenant, undertaking, key)
         finally:
             if isinstance(kept, str):
                 undertaking.leave()
-        return undertaking, kept
+        return kept
 
     async def _begun(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | str:
         decoded, opening = undertaking.decoded, undertaking.opening
@@ -131,10 +123,11 @@ class Responses:
     async def _queued(self, tenant: str, decoded: Decoded, key: Key | None) -> Accepted:
         if self._pressure is not None:
             self._pressure.check_background()
-        undertaking, kept = await self._settled(tenant, decoded, key)
+        undertaking = await self._planner.plan(tenant, decoded, patient=True)
+        assert undertaking.opening.store  # what is not stored was refused
+        kept = await self._kept(tenant, undertaking, key)
         if isinstance(kept, str):
             return await self._joined(tenant, kept, decoded)
-        assert kept is not None  # what is not stored was refused
         source = await self._jobs.submit(tenant, undertaking, kept)
         if decoded.request.stream:
             return Accepted(source, None, undertaking.ignored)

@@ -90,11 +90,12 @@ class _Heard(list[Sequence[Entry]]):
 class Place:
     """One of the places for responses that run at once. Leave it whatever happens; leaving twice is no harm."""
 
-    __slots__ = ("_places", "running", "tenant")
+    __slots__ = ("_held", "_places", "_tenant", "running")
 
     def __init__(self, places: "Places", tenant: str) -> None:
         self._places = places
-        self.tenant = tenant
+        self._tenant = tenant
+        self._held = True
         self.running: Running | None = None
 
     def show(self, tenant: str, undertaking: Undertaking, emitter: Emitter) -> None:
@@ -107,8 +108,10 @@ class Place:
 
     def leave(self) -> None:
         """Its end is kept (or there is none): whoever follows it is told the rest of its log now."""
-        if not self._places.left(self):
+        if not self._held:
             return
+        self._held = False
+        self._places.left(self._tenant)
         if (running := self.running) is not None:
             if self._places.taken.get(running.opening.id) is running:  # and not another attempt at the same
                 del self._places.taken[running.opening.id]
@@ -120,36 +123,32 @@ class Places:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: set[Place] = set()
+        self._held = 0
         self._of: dict[str, int] = {}  # tenants, how many
         self.taken: dict[str, Running] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return self._held
 
     def enter(self, tenant: str = "") -> Place:
         """Raises Busy when too many run."""
-        if len(self._held) >= self._most and tenant in self._of:
+        if self._held >= self._most and tenant in self._of:
             raise Busy("Too many responses run at once. Try again later.", retry_after=1.0)
         return self.extra(tenant)
 
     def extra(self, tenant: str = "") -> Place:
         """For work with a bound of its own."""
-        place = Place(self, tenant)
-        self._held.add(place)
+        self._held += 1
         self._of[tenant] = self._of.get(tenant, 0) + 1
-        return place
+        return Place(self, tenant)
 
-    def left(self, place: Place) -> bool:
-        """Was it held until now?"""
-        if place not in self._held:
-            return False
-        self._held.discard(place)
-        if self._of[place.tenant] == 1:
-            del self._of[place.tenant]
+    def left(self, tenant: str) -> None:
+        """For a Place alone: one of the tenant's is free."""
+        self._held -= 1
+        if self._of[tenant] == 1:
+            del self._of[tenant]
         else:
-            self._of[place.tenant] -= 1
-        return True
+            self._of[tenant] -= 1
 
     def find(self, tenant: str, response_id: str) -> Running | None:
         running = self.taken.get(response_id)

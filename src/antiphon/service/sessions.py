@@ -56,6 +56,7 @@ class Sessions:
         self._on_end = on_end
         self._quotas = quotas or Quotas()
         self._places = Places(settings.most)
+        self.enter: Callable[[str], Place] = self._places.enter  # before anything is written; raises Busy
         self._tasks = Tasks()
         self._questions = Tasks()
         self._asking: dict[str, bool] = {}  # about which there are questions; True: another one came meanwhile
@@ -66,10 +67,6 @@ class Sessions:
     def keeps_streams(self) -> bool:
         """Does a stream outlive its client?"""
         return self._settings.keep_streams > 0
-
-    def enter(self, tenant: str) -> Place:
-        """Before anything is written. Raises Busy when too many run."""
-        return self._places.enter(tenant)
 
     def count(self) -> int:
         """All that runs here, whoever drives it."""

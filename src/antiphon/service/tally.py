@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from antiphon.agent.exchange import Exchange
 from antiphon.agent.run import Run
-from antiphon.core.prompt import Counts
 from antiphon.observe import Metrics
 from antiphon.observe.about import note_tokens
 from antiphon.service.quotas import spend
@@ -15,22 +14,13 @@ class Tally:
         self._metrics = metrics
 
     def ended(self, run: Run) -> None:
-        response, end = run.response, run.ended_at or run.started_at
-        usage = response.usage
-        counts = (
-            Counts()
-            if usage is None
-            else Counts(
-                input_tokens=usage.input_tokens,
-                cached_tokens=usage.input_tokens_details.cached_tokens,
-                output_tokens=usage.output_tokens,
-            )
-        )
-        spend(None if usage is None else counts.input_tokens + counts.output_tokens)
+        counts, end = run.counts, run.ended_at or run.started_at
+        spend(counts.input_tokens + counts.output_tokens)
         note_tokens(counts.input_tokens, counts.cached_tokens, counts.output_tokens)
         first = None if run.first_at is None else run.first_at - run.started_at
-        self._metrics.response_done(response.status, counts, first, end - run.started_at)
-        self._insisted(run.insisted)
+        self._metrics.response_done(run.response.status, counts, first, end - run.started_at)
+        if run.insisted:
+            self._insisted(run.insisted)
         for kind, outcome, seconds in run.ran:
             self._metrics.tool_called(kind, outcome, seconds)
 

@@ -13,12 +13,14 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.agent.declared import Declared
+from antiphon.agent.plan import Plan
 from antiphon.agent.turn import Turn
 from antiphon.core.emitter import Emitter
 from antiphon.core.fold import Ending
 from antiphon.core.gpt_oss import END_OF_TEXT, NAMES
 from antiphon.core.harmony import vocabulary
-from antiphon.core.prompt import Chunk, Json, TokenPrompt
+from antiphon.core.prompt import Chunk, Json, Sampling, TokenPrompt, Work
+from antiphon.engines.fake import FakeEngine
 from antiphon.ids import Prefix
 from antiphon.parsers.base import Reading
 from antiphon.parsers.harmony import HarmonyParser
@@ -82,10 +84,12 @@ def reading(case: Case) -> Reading:
 
 def play(case: Case, pieces: Iterable[Sequence[int]]) -> tuple[Response, int]:
     """The response, and the tokens of its reasoning."""
-    parser = HarmonyParser(TokenPrompt(tokens(case.prompt)), reading(case))
+    prompt = TokenPrompt(tokens(case.prompt))
+    parser = HarmonyParser(prompt, reading(case))
     offers = {name: Offer("function", name) for name in (*case.tools, *case.builtins)}
     emitter = Emitter(Response(id="resp_1", created_at=1, model="gpt-oss"), _new_id)
-    turn = Turn(parser, Declared(offers), emitter)
+    work = Work(model="gpt-oss", prompt=prompt, sampling=Sampling())
+    turn = Turn(Plan(engine=FakeEngine(), work=work, parser=parser, declared=Declared(offers)), emitter)
     emitter.created()
     emitter.in_progress()
     for piece in pieces:
