@@ -82,7 +82,7 @@ class TemplateJudge:
         return "·".join([segment.text for segment in self.prompt(asked).segments if segment.control])
 
     def prompt(self, asked: Asked) -> TextPrompt:
-        prompt = speak(asked.request, self._able, BABEL).say(asked.chat, NOW)
+        prompt = speak(asked.request, self._able, BABEL).say(asked.chat, lambda: NOW)
         assert isinstance(prompt, TextPrompt)
         return prompt
 
@@ -107,7 +107,7 @@ class HarmonyJudge:
 
     async def control(self, asked: Asked) -> Hashable:
         able = Capabilities(prompt="tokens", honours=HONOURS, reads=Reads(harmony=True))
-        prompt = speak(asked.request, able, BABEL).say(asked.chat, NOW)
+        prompt = speak(asked.request, able, BABEL).say(asked.chat, lambda: NOW)
         assert isinstance(prompt, TokenPrompt)
         return tuple([token for token in prompt.tokens if token >= FIRST_OF_HARMONY])
 
@@ -121,7 +121,7 @@ class EngineJudge:
 
     async def control(self, asked: Asked) -> Hashable:
         able = Capabilities(prompt="chat", honours=HONOURS, gullible=True)
-        chat = speak(asked.request, able, BABEL).say(asked.chat, NOW)
+        chat = speak(asked.request, able, BABEL).say(asked.chat, lambda: NOW)
         assert isinstance(chat, ChatPrompt)
         text = "".join([segment.text for segment in render_text(self._template, chat, NOW).segments])
         return len(list(CONTROL.places(text)))

@@ -53,7 +53,11 @@ class Admission:
         if self.running >= self.slots and (busy := self.turns_away(tenant)) is not None:
             raise busy
         ticket = Ticket(self, tenant, rank=rank)
-        self._join(ticket)
+        if self.running < self.slots:  # then nobody waits
+            ticket.entered = True
+            self._admit(ticket)
+        else:
+            self._join(ticket)
         return ticket
 
     def patient(self, tenant: str = "", rank: int = USUAL) -> "Ticket":
@@ -98,8 +102,9 @@ class Admission:
 
     def _admit(self, ticket: "Ticket") -> None:
         self.running += 1
-        now = monotonic()
-        ticket.admitted(now)
+        ticket._since = now = monotonic()
+        if (turn := ticket._turn) is not None and not turn.done():
+            turn.set_result(None)
         if self._waited is not None:
             self._waited(0.0 if ticket.came is None else now - ticket.came)
 
@@ -115,7 +120,8 @@ class Admission:
     def _runner_left(self, stay: float) -> None:
         self.running -= 1
         self._mean_stay += _MEMORY * (stay - self._mean_stay)
-        self._hand_out()
+        if self.waiting:
+            self._hand_out()
 
     def _hand_out(self) -> None:
         """Free slots, to one tenant after the other."""
@@ -157,6 +163,11 @@ class Ticket:
         self._since: float | None = None  # when it began to run
         self._left = False
 
+    @property
+    def running(self) -> bool:
+        """Has it its turn? Then nothing need be waited for."""
+        return self._since is not None and not self._left
+
     async def ready(self) -> None:
         """Wait for one's turn. Cancelled while waiting, the ticket is left."""
         if self._left:
@@ -171,12 +182,6 @@ class Ticket:
         except asyncio.CancelledError:
             self.leave()
             raise
-
-    def admitted(self, now: float) -> None:
-        """For the Admission alone: its turn has come."""
-        self._since = now
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
 
     def leave(self) -> None:
         if self._left:

@@ -67,6 +67,7 @@ Output = (
 # To ask whether a type is among these is ten times as fast as isinstance with the union.
 _CALLS = frozenset(get_args(Call))
 _OUTPUTS = frozenset(get_args(Output))
+_MESSAGES = frozenset({Message})
 
 
 def is_call(item: InputItem | None) -> TypeGuard[Call]:
@@ -82,6 +83,7 @@ class History(Struct, frozen=True):
     places: Sequence[int] = ()  # of each item in the request's input; below 0 it was there before
     before: str = "previous_response_id"  # the field of the request that earlier items came by
     said: Mapping[str, Said] = {}  # what tools told a model that their items do not say, by the items' ids
+    plain: bool = False  # it is known to be of messages alone
 
     def param(self, index: int, field: str = "") -> str:
         """How a client finds the item: `input[3].content[0]`."""
@@ -97,8 +99,10 @@ def make_history(
 ) -> History:
     """The items of previous responses or of a conversation, then the request's input."""
     past, now = tuple(earlier), tuple(given)
-    items, places = restored(past + now, range(-len(past), len(now)))
-    history = History(items, places, before, said or {})
+    items, places = past + now, range(-len(past), len(now))
+    if _MESSAGES.issuperset(map(type, items)):  # there is nothing to restore or to pair
+        return History(items, places, before, said or {}, plain=True)
+    history = History(*restored(items, places), before, said or {})
     _check_pairs(history)
     return history
 

@@ -31,10 +31,21 @@ _decoder = msgspec.json.Decoder()
 encode = _encoder.encode
 
 
+class Kind(Struct, eq=False):
+    """What requests have in common that differ in nothing but their input and what they continue (kinds.py)."""
+
+    request: CreateResponse  # without these
+    sent: frozenset[str]  # with an input
+    silent: frozenset[str]  # without one
+    ignored: list[str]
+    outline: Any = None  # what else is settled about all of them, by whoever did; gone with it
+
+
 class Decoded(Struct, frozen=True):
     request: CreateResponse
     sent: frozenset[str]  # names of the fields that were there; a null is not
     ignored: list[str]  # names of fields that nobody knows
+    kind: Kind | None = None  # that it is of, as long as nothing else of it is changed
 
 
 class Shape(Generic[T]):

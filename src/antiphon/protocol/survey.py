@@ -14,7 +14,7 @@ from antiphon.limits import Limits
 
 Path = tuple[Any, ...]  # () or (path of the parent, key or index)
 
-_IGNORED_NAMED = 20
+MOST_NAMED = 20
 _SHORT_NAMES: Final = frozenset({
     "model", "id", "name", "call_id", "namespace", "server_label", "connector_id", "tunnel_id", "previous_response_id",
     "version", "user", "safety_identifier", "prompt_cache_key", "request_id", "cache_salt", "container_id", "file_id",
@@ -87,7 +87,7 @@ class _Walk:
                 raise _unfit_name(held, (path, name), self._limits.id_length)
 
     def _ignore(self, name: str, path: Path) -> None:
-        if len(self.ignored) < _IGNORED_NAMED:
+        if len(self.ignored) < MOST_NAMED:
             self.ignored.append(spell((path, name)))
 
     def _visit_list(self, shape: Shape, value: list[Any], path: Path) -> None:

@@ -51,6 +51,7 @@ from antiphon.render.transcript import Content, Transcript
 from antiphon.render.variables import template_variables
 
 VERBOSITY: Final = {"low": "Keep your answers short.", "medium": "", "high": "Answer at length and in detail."}
+_INSTRUCTING: Final = frozenset({"system", "developer"})
 UNANSWERED: Final = "[no output]"  # servers and templates want an output for each call
 
 
@@ -59,34 +60,48 @@ class Rendered(Struct, frozen=True):
     offered: Offered  # what may be called; its `ignored` names the kinds of tools that are not offered
 
 
-def render_chat(
-    history: History,
-    request: CreateResponse,
-    honours: Honours,
-    attached: Attached,
-    hosting: Hosting = nothing_hosted,
-) -> Rendered:
-    """`honours` are the names in the engine's capabilities; here count tools, reasoning.effort, input_image,
-    input_audio, developer (the role) and phase (of what an assistant said). What `attached` lacks is noted there,
-    and the prompt is not whole."""
+class Frame(Struct, frozen=True):
+    """A prompt without what is said in it."""
+
+    chat: ChatPrompt
+    declared: Offered
+    offered: Offered  # what of it may be called
+
+
+def framed(request: CreateResponse, history: History, hosting: Hosting = nothing_hosted) -> Frame:
+    """The same for all histories that declare no tools."""
     declared = offer_tools(request, history, hosting)
     chosen = choose(request, declared)
-    messages = _plain(history, request.instructions, honours)
-    if messages is None:
-        beholder = Beholder(honours, attached)
-        walk = _Walk(history, declared, honours, beholder, all_turns=request.reasoning.context == "all_turns")
-        messages = walk.messages(request.instructions)
-        if walk.unseen:
-            chosen = replace(chosen, offered=replace(chosen.offered, ignored=(*chosen.offered.ignored, "input_image")))
-    prompt = ChatPrompt(
-        messages=tuple(_headed(messages, VERBOSITY[request.text.verbosity])),
+    chat = ChatPrompt(
+        messages=(),
         tools=tuple(chosen.offered.schemas.values()),
         tool_choice=chosen.choice,
         parallel_tool_calls=request.parallel_tool_calls,
         template_kwargs=template_variables(request),
         recipients=chosen.offered.recipients(),
     )
-    return Rendered(prompt, chosen.offered)
+    return Frame(chat, declared, chosen.offered)
+
+
+def render_chat(
+    history: History, request: CreateResponse, honours: Honours, attached: Attached, frame: Frame | None = None
+) -> Rendered:
+    """`honours` are the names in the engine's capabilities; here count tools, reasoning.effort, input_image,
+    input_audio, developer (the role) and phase (of what an assistant said). What `attached` lacks is noted there,
+    and the prompt is not whole. `frame`: as it is for this request and history, if that is known."""
+    frame = frame or framed(request, history)
+    offered = frame.offered
+    messages = _plain(history, request.instructions, honours)
+    if messages is None:
+        beholder = Beholder(honours, attached)
+        walk = _Walk(history, frame.declared, honours, beholder, all_turns=request.reasoning.context == "all_turns")
+        messages = walk.messages(request.instructions)
+        if walk.unseen:
+            offered = replace(offered, ignored=(*offered.ignored, "input_image"))
+    sentence = VERBOSITY[request.text.verbosity]
+    if sentence or not messages or messages[0]["role"] in _INSTRUCTING:
+        messages = _headed(messages, sentence)
+    return Rendered(replace(frame.chat, messages=tuple(messages)), offered)
 
 
 def _plain(history: History, instructions: str | None, honours: Honours) -> list[Json] | None:
@@ -105,10 +120,8 @@ def _plain(history: History, instructions: str | None, honours: Honours) -> list
     return messages
 
 
-def _headed(messages: Sequence[Json], sentence: str) -> Sequence[Json]:
+def _headed(messages: Sequence[Json], sentence: str) -> list[Json]:
     """Instructions that stand together at the top become one message: many templates take no second one."""
-    if not sentence and messages and not _instructs(messages[0]):
-        return messages
     count = next((n for n, message in enumerate(messages) if not _instructs(message)), len(messages))
     head: list[Json] = []
     for role, run in groupby(messages[:count], key=lambda message: str(message["role"])):
@@ -121,7 +134,7 @@ def _headed(messages: Sequence[Json], sentence: str) -> Sequence[Json]:
 
 
 def _instructs(message: Json) -> bool:
-    return message["role"] in ("system", "developer") and isinstance(message["content"], str)
+    return message["role"] in _INSTRUCTING and isinstance(message["content"], str)
 
 
 class _Walk:

@@ -78,9 +78,14 @@ class _Declaration(Struct, frozen=True, kw_only=True):
         return own(self.kind) if self.hosted else self.namespace, self.tool.name
 
 
+def declares(history: History) -> bool:
+    """Is there anything in it that adds to what the request declares?"""
+    return not (history.plain or _DECLARING.isdisjoint(map(type, history.items)))
+
+
 def offer_tools(request: CreateResponse, history: History, hosting: Hosting = nothing_hosted) -> Offered:
     """All that is declared; the history's declarations replace earlier ones of the same name."""
-    if not request.tools and _DECLARING.isdisjoint(map(type, history.items)):
+    if not request.tools and not declares(history):
         return _NOTHING
     declaring = _Declaring(hosting)
     declaring.declare(request)

@@ -76,7 +76,8 @@ def is_triggered(request: CreateResponse) -> bool:
 def roomy(decoded: Decoded) -> Decoded:
     """What is to be compacted may be longer than the context at first."""
     request = decoded.request
-    if not request.context_management and not is_triggered(request):
+    given = request.input
+    if not request.context_management and not (given and type(given[-1]) is CompactionTrigger):
         return decoded
     return replace(decoded, request=replace(request, truncation="auto"))
 

@@ -48,6 +48,7 @@ _SAMPLING: dict[str, object] = {
 }
 _NOT_YET = {"multi_agent": "Multi-agent responses are not supported."}
 _NOTHING = "This server keeps nothing (--disable-store)"
+_TRIGGER = frozenset({CompactionTrigger})  # is no word
 _KNOBS = frozenset({"prompt_cache_retention", "prompt_cache_options", "moderation", "image", "access_programs"})
 
 
@@ -56,10 +57,13 @@ def refuse_unserved(request: CreateResponse, sent: frozenset[str]) -> None:
     for name in sorted(_NOT_YET.keys() & sent):  # so that the same request is always refused in the same words
         if getattr(request, name):
             raise UnsupportedParameter(_NOT_YET[name], param=name)
-    said = {*map(type, request.input)} - {CompactionTrigger}
-    if not (said or request.previous_response_id or request.conversation):
-        if request.instructions and warms(request):
-            return
+
+
+def refuse_unsaid(request: CreateResponse) -> None:
+    """What nothing could be said to."""
+    if request.previous_response_id or request.conversation or not _TRIGGER.issuperset(map(type, request.input)):
+        return
+    if not (request.instructions and warms(request)):
         raise MissingParameter("Missing required parameter: 'input'.", param="input")
 
 

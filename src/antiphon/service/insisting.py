@@ -110,7 +110,7 @@ class _Again:
         more = (*self._chat.messages, said, {"role": "user", "content": misfit.complaint})
         chat, heard = replace(self._chat, messages=more), self._heard
         try:
-            prompt = self._tongue.say(chat, self._now)
+            prompt = self._tongue.say(chat, lambda: self._now)
             heard = self._tongue.hear(chat)
         except BadRequest:
             prompt = self._prompt

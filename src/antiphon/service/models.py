@@ -16,6 +16,7 @@ from antiphon.service.tiers import RANKS
 from antiphon.service.tongues import learn, spoken
 
 _TOLD = 100  # queues, in metrics
+_MOST_FOUND = 256
 _LOOK = 1.0  # seconds between two looks at who could be let in
 
 
@@ -29,7 +30,10 @@ class Served(Struct, frozen=True):
 
     async def capabilities(self) -> Capabilities:
         """The engine's, and what comes of how the model is spoken to."""
-        able = await self.engine.capabilities(self.model)
+        return await self.spoken(await self.engine.capabilities(self.model))
+
+    async def spoken(self, able: Capabilities) -> Capabilities:
+        """`able`: what the engine says."""
         if able.prompt != "chat":
             await learn()
         return spoken(able, self.model)
@@ -51,11 +55,13 @@ class Models:
         self._naming = naming or Naming(served=tuple(served), accept_any=accept_any)
         self._queue = queue
         self._lanes: dict[str, _Lane] = {}
+        self._found: dict[str, Served] = {}  # models by the names that their engines have for them
 
     def renew(self, naming: Naming, queue: int) -> None:
         """From now on; what was found before keeps its name."""
         self._naming = naming
         self._queue = queue
+        self._found.clear()
         for lane in self._lanes.values():
             lane.admission.queue = queue
 
@@ -79,17 +85,30 @@ class Models:
     def find(self, name: str | None) -> Served:
         if not name:
             raise MissingParameter("Missing required parameter: 'model'.", param="model")
+        if (found := self._found.get(name)) is not None and found.engine.serves(found.model):
+            return found
         served, model = self._naming.served, self._naming.aliases.get(name, name)
         if model not in served:
             for engine in self._engines:
                 if engine.serves(model):
-                    return Served(name, model, engine, self._room(name, model))
+                    return self._kept(Served(name, model, engine, self._room(name, model)))
             if not self._naming.accept_any:
                 raise self._unknown(name)
         engine = self._engines[0]
         if not (known := engine.models()):
             raise Unavailable(f"The {engine.name} engine is not ready.", retry_after=1.0)
         return Served(name, known[0].id, engine, self._room(name, known[0].id))
+
+    def still(self, served: Served, able: Capabilities) -> bool:
+        """Would it be found there again, with these abilities? False if that has to be asked."""
+        return self._found.get(served.name) is served and served.engine.still(served.model, able)
+
+    def _kept(self, found: Served) -> Served:
+        """Some engines serve whatever name a client thinks of."""
+        if len(self._found) >= _MOST_FOUND:
+            self._found.clear()
+        self._found[found.name] = found
+        return found
 
     async def able(self) -> list[tuple[Served, Capabilities]]:
         """Every model that a request may name, and what it can do. One that nobody can be asked about is left out."""

@@ -21,36 +21,29 @@ from antiphon.agent.witness import Witness
 from antiphon.core.deltas import Said
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.entries import Entry
-from antiphon.core.opening import opening as opened
+from antiphon.core.opening import begun
 from antiphon.core.prompt import TextPrompt, TokenPrompt
 from antiphon.core.replay import Replay
 from antiphon.core.sealed import Seal
 from antiphon.engines.base import Capabilities
-from antiphon.errors import InvalidValue, MissingParameter
+from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
 from antiphon.observe.about import note_response
 from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import (
-    AdditionalTools,
-    CompactionTrigger,
-    InputItem,
-    ItemReference,
-    McpApprovalResponse,
-    Reasoning,
-    ToolSearchOutput,
-)
+from antiphon.protocol.items import Compaction, InputItem, ItemReference, Reasoning
 from antiphon.protocol.kept import keep
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
-from antiphon.protocol.tools import McpTool
-from antiphon.service.approvals import Approved
+from antiphon.service.aim import Aim, aimed
 from antiphon.service.attachments import Attachments
-from antiphon.service.compaction_step import CompactionStep, compaction_step, roomy
+from antiphon.service.beyond import Ahead, goes_on
+from antiphon.service.compaction_step import compaction_step, roomy
 from antiphon.service.compat import granted
-from antiphon.service.course import Going, Replan, ResponseCourse
-from antiphon.service.honesty import ignored, refuse_unhonoured, refuse_unserved, refuse_unstored
+from antiphon.service.course import Going
+from antiphon.service.honesty import ignored, refuse_unhonoured, refuse_unsaid, refuse_unserved, refuse_unstored
 from antiphon.service.meaning import Meaning
 from antiphon.service.models import Models, Served
+from antiphon.service.outlines import Outlines
 from antiphon.service.past import Past
 from antiphon.service.prepare import AT_ONCE, Known, OutputTokens, Prepared, prepare
 from antiphon.service.prompts import prepare_prompt
@@ -60,12 +53,11 @@ from antiphon.service.sealing import Keyring, new_key
 from antiphon.service.settled import Settled as Settled
 from antiphon.service.tiers import rank
 from antiphon.service.toolkit import Toolkit
-from antiphon.service.warming import spoken_to, warming, warms
+from antiphon.service.warming import spoken_to, warming
 
 Watch = Callable[[str, str], Witness]
 
-# Items that let a response go on beyond one turn though its request declares no tools.
-_GOING_ON = frozenset({AdditionalTools, CompactionTrigger, McpApprovalResponse, ToolSearchOutput})
+_FOREIGN = frozenset({ItemReference, Reasoning})  # items of others, which may have to be looked up or opened
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -134,6 +126,7 @@ class Planner:
         self._attachments = attachments or Attachments()
         self._keyring = Keyring([new_key()]) if keyring is None else keyring
         self._toolkit = toolkit or Toolkit()
+        self._outlines = Outlines(models, self._toolkit, terms.meaning, terms.room, terms.stores)
 
     def seals(self, tenant: str) -> Seal:
         return self._keyring.seals(tenant)
@@ -154,49 +147,40 @@ class Planner:
         `patient` (always for background): its ticket takes a place in the model's queue only when it is awaited, and
         that queue is never full for it. Else Busy is raised when it is. `recent`: what its connection remembers.
         """
-        if opening is None:
-            decoded = await self._terms.meaning.of(decoded)
-        else:
-            decoded.request.service_tier = opening.service_tier
-        request, sent = decoded.request, decoded.sent
+        outline = self._outlines.known(decoded)
+        if outline is None:
+            decoded, outline = await self._outlines.of(decoded, opening)
+        request, aim, again = decoded.request, outline.aim, opening is not None
         remembered = None if recent is None else recent.items(request.previous_response_id or "")
-        refuse_unserved(request, sent)
+        refuse_unsaid(request)
         refuse_unstored(request, self._terms.stores, remembered is not None)
-        self._toolkit.settle(request)
-        served, able = await self._able(decoded)
-        earlier = await self._earlier(tenant, request, opening) if remembered is None else remembered
-        again = opening is not None
-        if opening is not None:
+        earlier: Sequence[InputItem] = remembered or ()
+        if remembered is None and (request.previous_response_id is not None or request.conversation is not None):
+            earlier = await self._earlier(tenant, request, opening)
+        if opening is None:
+            opening = begun(outline.opening, request, new_id("resp"), int(time()))
             note_response(opening.id)
+            if opening.store or not _FOREIGN.isdisjoint(map(type, request.input)):
+                decoded, earlier = await self._owned(tenant, decoded, opening, earlier, remembered)
         else:
-            stores = self.stores(request)
-            opening = opened(request, sent, new_id("resp"), served.name, int(time()), store=stores)
             note_response(opening.id)
-            if Reasoning in map(type, request.input):
-                decoded = await self._opened(tenant, decoded)
-            if stores and remembered is not None:
-                decoded, earlier = _with_all(decoded, remembered), ()
-            decoded = await self._own(tenant, decoded, opening)
-        warm, beyond = warms(request), None
-        shown = spoken_to(decoded, earlier) if warm else decoded
-        prepared = await self._prepared(tenant, roomy(shown), earlier, served, able)
+        if outline.warms:
+            prepared = warming(await self._prepared(tenant, roomy(spoken_to(decoded, earlier)), earlier, aim))
+        else:
+            prepared = await self._prepared(tenant, roomy(decoded), earlier, aim)
         if request.enable_response_messages and not again:
             opening.input_messages = [*prepared.messages]
-        if warm:
-            prepared = warming(prepared)
-        elif _goes_on(decoded.request, earlier):
+        beyond = None
+        if not prepared.warms and goes_on(decoded.request, earlier):
             waits = self._toolkit.awaits(request, opening.store)
             going = Going(tenant=tenant, id=opening.id, decoded=decoded, earlier=earlier, waits=waits)
-            settled = Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=[])
-            step = await compaction_step(self, self._keyring, settled)
-            replan = partial(self._replan, tenant, earlier, served, able)
-            beyond = await self._beyond(going, prepared, replan, again, step)
-        plan = self._plan(tenant, request, prepared, self._models.admit(served, able, patient, tenant, rank(request)))
+            beyond = await self._beyond(Ahead(self._toolkit, going, again), going, prepared, aim)
+        ticket = self._models.admit(aim.served, aim.able, patient, tenant, outline.rank)
         return Undertaking(
-            plan=plan,
+            plan=self._plan(tenant, request, prepared, ticket),
             opening=opening,
             decoded=decoded,
-            ignored=[*decoded.ignored, *ignored(request, sent), *prepared.ignored],
+            ignored=[*decoded.ignored, *outline.ignored, *prepared.ignored],
             beyond=beyond,
             earlier=earlier,
             rooted=remembered is not None,
@@ -207,6 +191,7 @@ class Planner:
         decoded = await self._terms.meaning.of(decoded)
         request, sent = decoded.request, decoded.sent
         refuse_unserved(request, sent)
+        refuse_unsaid(request)
         refuse_unstored(request, self._terms.stores)
         self._toolkit.settle(request)
         served, able = await self._able(decoded)
@@ -216,7 +201,7 @@ class Planner:
         if any(type(item) is ItemReference for item in request.input):
             items = await self._past.resolve(tenant, request.input)
             decoded = replace(decoded, request=replace(request, input=items))
-        prepared = await self._prepared(tenant, decoded, earlier, served, able)
+        prepared = await self._prepared(tenant, decoded, earlier, aimed(decoded, served, able, self._terms.room))
         named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
         return Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=named)
 
@@ -253,61 +238,38 @@ class Planner:
         tenant: str,
         decoded: Decoded,
         earlier: Sequence[InputItem],
-        served: Served,
-        able: Capabilities,
+        aim: Aim,
         said: Mapping[str, Said] | None = None,
     ) -> Prepared:
-        before = "previous_response_id" if decoded.request.conversation is None else "conversation"
-        earlier, given = await reopened(self._keyring, tenant, earlier, decoded.request.input, before)
-        if given is not decoded.request.input:
-            decoded = replace(decoded, request=replace(decoded.request, input=[*given]))
+        request = decoded.request
+        if Compaction in map(type, chain(earlier, request.input)):
+            before = "previous_response_id" if request.conversation is None else "conversation"
+            earlier, given = await reopened(self._keyring, tenant, earlier, request.input, before)
+            if given is not request.input:
+                decoded = replace(decoded, request=replace(request, input=[*given]))
         bring = partial(self._attachments.bring, tenant)
         known = Known(earlier=earlier, said=said or {}, hosting=self._toolkit.hosting)
-        prepared = await prepare(decoded, known, served, able, served.room or self._terms.room, bring)
-        return granted(tenant, decoded.request, prepared)
+        return granted(tenant, request, await prepare(decoded, known, aim, bring))
 
     async def _replan(
-        self,
-        tenant: str,
-        earlier: Sequence[InputItem],
-        served: Served,
-        able: Capabilities,
-        decoded: Decoded,
-        said: Mapping[str, Said],
+        self, tenant: str, earlier: Sequence[InputItem], aim: Aim, decoded: Decoded, said: Mapping[str, Said]
     ) -> Plan:
-        """For another turn of the same response."""
-        prepared = await self._prepared(tenant, decoded, earlier, served, able, said)
-        ticket = self._models.admit(served, able, True, tenant, rank(decoded.request))
+        """For another turn of the same response, of which fewer tokens may be left."""
+        aim = aimed(decoded, aim.served, aim.able, self._terms.room)
+        prepared = await self._prepared(tenant, decoded, earlier, aim, said)
+        ticket = self._models.admit(aim.served, aim.able, True, tenant, rank(decoded.request))
         return self._plan(tenant, decoded.request, prepared, ticket)
 
-    async def _beyond(
-        self, going: Going, prepared: Prepared, replan: Replan, again: bool, step: CompactionStep | None
-    ) -> Beyond | None:
-        """None: it takes one turn. `again`: another server had begun it."""
-        request = going.decoded.request
-        approved = await self._approved(going, again)
-        if not (step or approved or going.waits or self._toolkit.runs(request, going.earlier)):
+    async def _beyond(self, ahead: Ahead, going: Going, prepared: Prepared, aim: Aim) -> Beyond | None:
+        tenant, decoded = going.tenant, going.decoded
+        settled = Settled(
+            tenant=tenant, decoded=decoded, served=aim.served, able=aim.able, prepared=prepared, ignored=[]
+        )
+        step = await compaction_step(self, self._keyring, settled)
+        course = await ahead.course(prepared, partial(self._replan, tenant, going.earlier, aim), step)
+        if course is None:
             return None
-        course = ResponseCourse(going, self._toolkit, replan)
-        if step is not None:
-            course.compact(step)
-        course.list_tools(prepared.unlisted)
-        course.run_approved(approved)
-        return Beyond(course=course, bounds=replace(self._terms.bounds, calls=request.max_tool_calls))
-
-    async def _approved(self, going: Going, again: bool) -> list[Approved]:
-        request, approvals = going.decoded.request, self._toolkit.approvals
-        if approvals is None or McpApprovalResponse not in map(type, chain(going.earlier, request.input)):
-            return []
-        approved = await approvals.pending(going.tenant, going.earlier, request.input, again)
-        labels = {tool.server_label for tool in request.tools if isinstance(tool, McpTool)}
-        for each in approved:
-            if each.given and each.request.server_label not in labels:
-                raise InvalidValue(
-                    f"A call of the MCP server {each.request.server_label!r} was approved, but it is not declared.",
-                    param="tools",
-                )
-        return [each for each in approved if each.request.server_label in labels]
+        return Beyond(course=course, bounds=replace(self._terms.bounds, calls=decoded.request.max_tool_calls))
 
     def _plan(self, tenant: str, request: CreateResponse, prepared: Prepared, ticket: Ticket | None) -> Plan:
         sealed = "reasoning.encrypted_content" in request.include
@@ -325,6 +287,20 @@ class Planner:
             watch=None if self._terms.watch is None else partial(self._terms.watch, tenant),
         )
 
+    async def _owned(
+        self,
+        tenant: str,
+        decoded: Decoded,
+        opening: Response,
+        earlier: Sequence[InputItem],
+        remembered: Sequence[InputItem] | None,
+    ) -> tuple[Decoded, Sequence[InputItem]]:
+        """As it is kept, if it is, and what came before it then."""
+        decoded = await self._opened(tenant, decoded)
+        if opening.store and remembered is not None:
+            decoded, earlier = _with_all(decoded, remembered), ()
+        return await self._own(tenant, decoded, opening), earlier
+
     async def _earlier(self, tenant: str, request: CreateResponse, opening: Response | None) -> Sequence[InputItem]:
         if request.previous_response_id is None and request.conversation is None:
             return ()
@@ -336,6 +312,8 @@ class Planner:
     async def _opened(self, tenant: str, decoded: Decoded) -> Decoded:
         """With the reasoning that a client brought back sealed, as it was thought. What is kept is kept like that."""
         given = decoded.request.input
+        if Reasoning not in map(type, given):
+            return decoded
         items, unread = await self._keyring.opened(tenant, given)
         if items is given:
             return decoded
@@ -350,13 +328,6 @@ class Planner:
             ids = ItemIds(opening.id, "input")
             items = keep(items, ids) if len(items) <= AT_ONCE else await asyncio.to_thread(keep, items, ids)
         return decoded if items is given else replace(decoded, request=replace(decoded.request, input=items))
-
-
-def _goes_on(request: CreateResponse, earlier: Sequence[InputItem]) -> bool:
-    """May it take a step before its turn, or more than one? Not if it declares nothing for that, and asks for none."""
-    if request.tools or request.context_management:
-        return True
-    return not _GOING_ON.isdisjoint(map(type, chain(earlier, request.input)))
 
 
 def _with_all(decoded: Decoded, earlier: Sequence[InputItem]) -> Decoded:

@@ -16,7 +16,7 @@ from antiphon.agent.rules import Insistence
 from antiphon.core.deltas import Said
 from antiphon.core.history import History, droppable, make_history, shorter
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Sampling, TextPrompt, TokenPrompt, Work
-from antiphon.engines.base import Capabilities, Engine
+from antiphon.engines.base import Engine
 from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.base import PLAIN, Parser, Reading
 from antiphon.parsers.registry import load_parser
@@ -25,14 +25,14 @@ from antiphon.protocol.items import InputItem
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import TextFormat
 from antiphon.render.attached import Attached
-from antiphon.render.messages import Rendered, render_chat
-from antiphon.render.tools import Hosting, nothing_hosted
+from antiphon.render.messages import Rendered, framed, render_chat
+from antiphon.render.tools import Hosting, declares, nothing_hosted
+from antiphon.service.aim import Aim
 from antiphon.service.insisting import insistence
-from antiphon.service.models import Served
 from antiphon.service.naming import OutputTokens as OutputTokens
-from antiphon.service.sampling import sampling
 from antiphon.service.tongues import Heard, Tongue, speak
 
+Fitted = tuple[Rendered, Prompt, int | None]  # and its tokens, if they had to be counted
 Bring = Callable[[Attached], Awaitable[None]]  # all that is wanted is found after it
 
 
@@ -70,23 +70,21 @@ class Prepared(Struct, frozen=True, kw_only=True):
         return replace(self, parser=parser, declared=self.declared.again())
 
 
-async def prepare(
-    decoded: Decoded, known: Known, served: Served, able: Capabilities, room: OutputTokens, bring: Bring
-) -> Prepared:
-    request = decoded.request
-    asked = room.allowed(request.max_output_tokens)
-    tongue = speak(request, able, served.model)
-    fit = _Fit(request, known, served, able, tongue, bring)
-    rendered, prompt, tokens = await fit.fitted(asked)
+async def prepare(decoded: Decoded, known: Known, aim: Aim, bring: Bring) -> Prepared:
+    request, served, able = decoded.request, aim.served, aim.able
+    tongue = aim.tongue or _spoken(decoded, aim)
+    fit = _Fit(request, known, aim, tongue, bring)
+    rendered, prompt, tokens = fit.at_once() or await fit.fitted()
     if rendered.offered.offers and "tools" not in tongue.honours:
         reason = able.lacks.get("tools", "")
         raise UnsupportedParameter(
             f"'tools' are not supported by this model on the {served.engine.name} engine. {reason}".rstrip(),
             param="tools",
         )
-    left = None if tokens is None or able.context is None else able.context - tokens
     heard = tongue.hear(rendered.prompt)
-    sampled = _stopped(sampling(request, decoded.sent, _least(asked, left)), heard)
+    sampled = aim.sampling if tokens is None else _within(aim, tokens)
+    if heard.stops or heard.reading.stop:
+        sampled = _stopped(sampled, heard)
     work = Work(
         model=served.model,
         prompt=prompt,
@@ -117,6 +115,14 @@ async def prepare(
     )
 
 
+def _spoken(decoded: Decoded, aim: Aim) -> Tongue:
+    """Kept for all of its kind, if it can be: but without the input of the first."""
+    tongue = speak(decoded.request, aim.able, aim.served.model)
+    if tongue.lasts and decoded.kind is not None:
+        aim.tongue = speak(decoded.kind.request, aim.able, aim.served.model)
+    return tongue
+
+
 class _Fit:
     """Renders a request's history so that the model's context has room for it and for an answer."""
 
@@ -124,59 +130,63 @@ class _Fit:
         self,
         request: CreateResponse,
         known: Known,
-        served: Served,
-        able: Capabilities,
+        aim: Aim,
         tongue: Tongue,
         bring: Bring,
     ) -> None:
         self._request = request
         self._known = known
-        self._served = served
-        self._able = able
+        self._aim = aim
+        self._able = aim.able
         self._tongue = tongue
         self._bring = bring
         self._attached = Attached()
         self._now: datetime | None = None  # one moment for all that is rendered
+        self._made: tuple[Rendered, Prompt] | None = None
         self.history = History()
         self.shortened = False
 
-    async def fitted(self, asked: int | None) -> tuple[Rendered, Prompt, int | None]:
-        """And its tokens, if they had to be counted."""
-        history, rendered, prompt = await self._begun()
-        self.history = history
-        context = self._able.context
-        counts = self._able.counts or isinstance(prompt, TokenPrompt)
-        if context is None or not counts or size_of(prompt) + (asked or 0) < context:
+    def at_once(self) -> Fitted | None:
+        """None: others should not have to wait for it, or something has to be brought or counted first."""
+        if len(self._known.earlier) + len(self._request.input) > AT_ONCE:
+            return None
+        self.history = history = self._history()
+        rendered = self._chat(history)
+        if self._attached.wanted or self._tongue.long(rendered.prompt):
+            return None
+        prompt = self._tongue.say(rendered.prompt, self._moment)
+        self._made = rendered, prompt
+        return (rendered, prompt, None) if self._surely_fits(prompt) else None
+
+    async def fitted(self) -> Fitted:
+        """In threads where it takes long, with all that it shows and as short as it has to be."""
+        made = self._made
+        if made is None and not self._attached.wanted:
+            made = await asyncio.to_thread(self._begin)
+        if made is None or self._attached.wanted:
+            await self._bring(self._attached)
+            made = await asyncio.to_thread(self._begin)
+        rendered, prompt = made
+        if self._surely_fits(prompt):
             return rendered, prompt, None
-        tokens = await self._count(prompt)
+        context, tokens = self._able.context or 0, await self._count(prompt)
         if tokens < context:
             return rendered, prompt, tokens
         if self._request.truncation == "disabled":
             raise _too_long(tokens, context)
         self.shortened = True
-        return await self._shortened(history, context - _reserve(asked, context))
+        return await self._shortened(self.history, context - _reserve(self._aim.most, context))
 
-    async def _begun(self) -> tuple[History, Rendered, Prompt]:
-        """Once more, if pictures and files had to be brought first."""
-        begun = await self._once()
-        if not self._attached.wanted:
-            return begun
-        await self._bring(self._attached)
-        return await self._once()
+    def _surely_fits(self, prompt: Prompt) -> bool:
+        """Nobody has to count: it could not be told to be too long, or is short even by the byte."""
+        context = self._able.context
+        if context is None or not (self._able.counts or isinstance(prompt, TokenPrompt)):
+            return True
+        return size_of(prompt) + (self._aim.most or 0) < context
 
-    async def _once(self) -> tuple[History, Rendered, Prompt]:
-        """In a thread if it is much, so that others need not wait for it."""
-        if len(self._known.earlier) + len(self._request.input) > AT_ONCE:
-            return await asyncio.to_thread(self._begin)
-        history = self._history()
-        rendered = self._chat(history)
-        if self._tongue.long(rendered.prompt):
-            return history, rendered, await asyncio.to_thread(self._said, rendered)
-        return history, rendered, self._said(rendered)
-
-    def _begin(self) -> tuple[History, Rendered, Prompt]:
-        history = self._history()
-        return history, *self._render(history)
+    def _begin(self) -> tuple[Rendered, Prompt]:
+        self.history = self._history()
+        return self._render(self.history)
 
     def _history(self) -> History:
         before = "previous_response_id" if self._request.conversation is None else "conversation"
@@ -206,18 +216,27 @@ class _Fit:
         return rendered, self._said(rendered)
 
     def _chat(self, history: History) -> Rendered:
-        return render_chat(history, self._request, self._tongue.honours, self._attached, self._known.hosting)
+        frame = self._aim.frame
+        if frame is None or (not history.plain and declares(history)):
+            frame = framed(self._request, history, self._known.hosting)
+            if not declares(history):
+                self._aim.frame = frame
+        return render_chat(history, self._request, self._tongue.honours, self._attached, frame)
 
     def _said(self, rendered: Rendered) -> Prompt:
         if self._attached.wanted:
             return rendered.prompt
+        return self._tongue.say(rendered.prompt, self._moment)
+
+    def _moment(self) -> datetime:
         self._now = self._now or datetime.now()
-        return self._tongue.say(rendered.prompt, self._now)
+        return self._now
 
     async def _count(self, prompt: Prompt) -> int:
         if isinstance(prompt, TokenPrompt):
             return len(prompt.tokens)
-        return await self._served.engine.count(self._served.model, prompt)
+        served = self._aim.served
+        return await served.engine.count(served.model, prompt)
 
 
 def size_of(prompt: Prompt) -> int:
@@ -247,10 +266,12 @@ def _reserve(asked: int | None, context: int) -> int:
     return min(asked or context // 4, context // 2)
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
+def _within(aim: Aim, tokens: int) -> Sampling:
+    """No longer than there is room beside a prompt of so many tokens."""
+    if aim.able.context is None:
+        return aim.sampling
+    left = aim.able.context - tokens
+    return replace(aim.sampling, max_tokens=left if aim.most is None else min(aim.most, left))
 
 
 def _stopped(sampling: Sampling, heard: Heard) -> Sampling:

@@ -8,10 +8,10 @@ from antiphon.limits import Limits
 
 T = TypeVar("T")
 
-_AT_ONCE = 256 * 1024  # bytes; the densest body takes 50 µs a KiB
+AT_ONCE = 256 * 1024  # bytes; the densest body takes 50 µs a KiB
 
 
 async def decoded(body: bytes, decode: Callable[[bytes, Limits], T], limits: Limits) -> T:
-    if len(body) <= _AT_ONCE:
+    if len(body) <= AT_ONCE:
         return decode(body, limits)
     return await asyncio.to_thread(decode, body, limits)

@@ -10,11 +10,12 @@ from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.codec import decode_create
 from antiphon.protocol.events import StreamEvent
+from antiphon.protocol.kinds import Kinds
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
 from antiphon.service.responses import Responses
 from antiphon.stores.base import Key
-from antiphon.transport.decoding import decoded
+from antiphon.transport.decoding import AT_ONCE, decoded
 from antiphon.transport.delivery import Delivery
 from antiphon.transport.http import Request, Route
 from antiphon.transport.retold import asked_urls
@@ -33,6 +34,7 @@ class ResponsesEndpoint:
         self._service = service
         self._limits = limits
         self._delivery = delivery
+        self._kinds = Kinds()
 
     def route(self, model: str) -> Route:
         """`model`: a name for the example."""
@@ -53,7 +55,10 @@ class ResponsesEndpoint:
 
     async def create(self, request: Request) -> None:
         body = await request.read_body(self._limits)
-        asked = await decoded(body, decode_create, self._limits)
+        if len(body) <= AT_ONCE:
+            asked = self._kinds.decode(body, self._limits)
+        else:
+            asked = await decoded(body, decode_create, self._limits)
         key = _key(request, body) if KEY in request.headers else None
         del body  # it may be large, and an answer takes its time
         accepted = await self._service.create(request.tenant, asked, key)

@@ -1,9 +1,10 @@
 """How a model is spoken to and heard: which prompt is made of a chat, what its answer is held to, and who reads it.
 
 A tongue serves one request. It may make the prompt several times, of histories that get shorter, and is then asked how
-the answer to the last one is to be heard.
+the answer to the last one is to be heard. One that remembers nothing of that serves all requests of a kind.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Literal, Protocol
 
@@ -17,6 +18,7 @@ from antiphon.protocol.request import CreateResponse
 AT_ONCE: Final = 64 * 1024  # characters that are looked through in some milliseconds, whatever they are
 
 Means = Literal["json", "lark", "tag"]  # what an engine may hold an answer to
+Now = Callable[[], datetime]
 Held = frozenset[Literal["calls", "form"]]  # tool_choice and strict tools; the format of the answer
 
 
@@ -31,12 +33,13 @@ class Heard(Struct, frozen=True, kw_only=True):
 
 class Tongue(Protocol):
     honours: frozenset[str]  # names of request fields: the engine's, and what is made up for here
+    lasts: bool  # for all requests of its kind
 
     def long(self, chat: ChatPrompt) -> bool:
         """Whether it takes so long to say this that others should not have to wait for it."""
         ...
 
-    def say(self, chat: ChatPrompt, now: datetime) -> Prompt: ...
+    def say(self, chat: ChatPrompt, now: Now) -> Prompt: ...
 
     def hear(self, chat: ChatPrompt) -> Heard: ...
 

@@ -4,8 +4,6 @@ Where the operator names a format, the engine leaves that in the text, and it is
 tools is told of them in words then.
 """
 
-from datetime import datetime
-
 from antiphon.core.prompt import ChatPrompt, Prompt
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import Reading
@@ -15,7 +13,7 @@ from antiphon.protocol.response import TextFormat
 from antiphon.render.broken import break_up
 from antiphon.render.tool_prompt import FORMAT, in_words
 from antiphon.service.sampling import constraint
-from antiphon.service.tongues.base import Heard, is_much, is_thoughtless
+from antiphon.service.tongues.base import Heard, Now, is_much, is_thoughtless
 
 _PLAIN = Heard(parser="chat")
 _UNBROKEN = Heard(parser="unbroken chat")
@@ -30,11 +28,12 @@ class ChatTongue:
         self._request = request
         self._gullible = able.gullible
         self._broken = False  # something in the prompt may have been
+        self.lasts = not (self._gullible or self._in_words)  # then nothing is changed about a prompt
 
     def long(self, chat: ChatPrompt) -> bool:
         return self._gullible and is_much(chat)
 
-    def say(self, chat: ChatPrompt, now: datetime) -> Prompt:
+    def say(self, chat: ChatPrompt, now: Now) -> Prompt:
         said = break_up(chat) if self._gullible else chat  # before there are marks of our own in it
         if self._in_words:
             said = in_words(said)

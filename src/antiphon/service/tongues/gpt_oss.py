@@ -3,7 +3,6 @@
 A client that wants to see control tokens gets what the model says, as the engine spells it.
 """
 
-from datetime import datetime
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
@@ -18,7 +17,7 @@ from antiphon.protocol.response import StructuralTagFormat
 from antiphon.render.gpt_oss import Demand, builtins_of, demanded, others_of, set_scene, without_builtins
 from antiphon.render.registry import load_renderer
 from antiphon.service.sampling import constraint, stops
-from antiphon.service.tongues.base import Heard, means
+from antiphon.service.tongues.base import Heard, Now, means
 
 # What the prompt says and the parser sees to, whatever the engine can do.
 OURS: Final = frozenset({
@@ -37,12 +36,13 @@ class HarmonyTongue:
 
     def __init__(self, request: CreateResponse, able: Capabilities) -> None:
         self.honours = able.honours | OURS
+        self.lasts = False
         self._request = request
         self._means = means(able)
 
-    def say(self, chat: ChatPrompt, now: datetime) -> Prompt:
+    def say(self, chat: ChatPrompt, now: Now) -> Prompt:
         rest = without_builtins(chat)
-        scene = set_scene(self._request, now.date(), self._demand(chat), builtins_of(chat))
+        scene = set_scene(self._request, now().date(), self._demand(chat), builtins_of(chat))
         try:
             prompt = load_renderer("harmony")(rest, scene)
         except StartupError as error:  # known too late: the model was found out by its name

@@ -1,7 +1,5 @@
 """Models whose own words we read: thoughts and calls between marks, as their family writes them."""
 
-from datetime import datetime
-
 from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, Prompt, Template, TextPrompt
@@ -16,13 +14,14 @@ from antiphon.render.effort import effort_variables, known_variables
 from antiphon.render.template import knows_tools, render_text
 from antiphon.render.tool_prompt import FORMAT, in_words
 from antiphon.service.sampling import constraint
-from antiphon.service.tongues.base import Heard, is_much, is_thoughtless, means
+from antiphon.service.tongues.base import Heard, Now, is_much, is_thoughtless, means
 from antiphon.service.tongues.demands import Demand, Demands, told_of_form
 
 
 class RawTongue:
     def __init__(self, request: CreateResponse, able: Capabilities, manner: Manner) -> None:
         self.honours = able.honours - {"tools"} if manner.calls is None else able.honours | {"tools"}
+        self.lasts = False
         self._request = request
         self._opened = False  # the prompt ends within a thought
         self._template = able.template
@@ -36,7 +35,7 @@ class RawTongue:
     def long(self, chat: ChatPrompt) -> bool:
         return is_much(chat)
 
-    def say(self, chat: ChatPrompt, now: datetime) -> Prompt:
+    def say(self, chat: ChatPrompt, now: Now) -> Prompt:
         """A template that knows no tools is told of them in words, and an engine that renders gets no control tokens
         but its own."""
         if (form := self._demands.unheld_form(chat)) is not None:
@@ -52,7 +51,7 @@ class RawTongue:
         self._broken = chat is not given
         if self._template is None:
             return chat
-        return self._seen(render_text(self._template, self._with_effort(chat, self._template), now))
+        return self._seen(render_text(self._template, self._with_effort(chat, self._template), now()))
 
     def hear(self, chat: ChatPrompt) -> Heard:
         demand = self._demand(chat, self._reading(chat))

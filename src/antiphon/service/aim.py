@@ -1,0 +1,27 @@
+"""Whom to ask for an answer, and how: what of a call of the model does not depend on what is said to it."""
+
+from msgspec import Struct
+
+from antiphon.core.prompt import Sampling
+from antiphon.engines.base import Capabilities
+from antiphon.protocol.codec import Decoded
+from antiphon.render.messages import Frame
+from antiphon.service.models import Served
+from antiphon.service.naming import OutputTokens
+from antiphon.service.sampling import sampling
+from antiphon.service.tongues import Tongue
+
+
+class Aim(Struct):
+    served: Served
+    able: Capabilities
+    most: int | None  # tokens of an answer; None: as many as there is room for
+    sampling: Sampling  # with that bound
+    tongue: Tongue | None = None  # for all of its kind, if there is one
+    frame: Frame | None = None  # of prompts whose history declares no tools, once there was one
+
+
+def aimed(decoded: Decoded, served: Served, able: Capabilities, usual: OutputTokens) -> Aim:
+    """`usual`: how long answers may be, where nothing else is said about the model."""
+    most = (served.room or usual).allowed(decoded.request.max_output_tokens)
+    return Aim(served, able, most, sampling(decoded.request, decoded.sent, most))

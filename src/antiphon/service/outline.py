@@ -1,0 +1,27 @@
+"""What is settled about a request whatever its input says, and so holds for every request of its kind (kinds.py)."""
+
+from msgspec import Struct
+
+from antiphon.core.opening import opening
+from antiphon.engines.base import Capabilities
+from antiphon.protocol.codec import Decoded
+from antiphon.protocol.response import Response
+from antiphon.service.aim import Aim
+from antiphon.service.honesty import ignored
+from antiphon.service.tiers import rank
+from antiphon.service.warming import warms
+
+
+class Outline(Struct, frozen=True):
+    found: Capabilities  # what the engine said of itself; as long as that is all, the outline holds
+    aim: Aim
+    opening: Response  # to copy: each has an id, a time and a past of its own
+    ignored: list[str]  # names of fields that change nothing
+    rank: int  # in the queue of its model
+    warms: bool  # nothing is to be said
+
+
+def outlined(decoded: Decoded, aim: Aim, found: Capabilities, *, stores: bool) -> Outline:
+    """`stores`: the response is kept."""
+    begins = opening(decoded.request, decoded.sent, "", aim.served.name, 0, store=stores)
+    return Outline(found, aim, begins, ignored(decoded.request, decoded.sent), rank(begins), warms(decoded.request))
