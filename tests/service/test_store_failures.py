@@ -93,7 +93,11 @@ SCENES: list[Scene] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("times", "late"), [(1, False), (1, True), (3, False)], ids=["refused", "unheard", "down"])
+@pytest.mark.parametrize(
+    ("times", "late"),
+    [(1, False), (1, True), (3, False), (3, True)],
+    ids=["refused", "unheard", "down", "unheard for long"],
+)
 @pytest.mark.parametrize("scene", SCENES)
 async def test_whichever_operation_fails(scene: Scene, times: int, late: bool) -> None:
     number = 0

@@ -125,3 +125,18 @@ async def test_a_quiet_thread_puts_its_things_in_order(monkeypatch: pytest.Monke
         assert await made.submit(number(1)) == 1
         assert await asyncio.to_thread(done.wait, 10)
     assert len(attempts) == 3, "until it succeeded, and not again without new work"
+
+
+async def test_what_a_turn_of_the_loop_brings_is_carried_out_together() -> None:
+    sizes: list[int] = []
+
+    def carry_out(jobs: Jobs) -> None:
+        sizes.append(len(jobs))
+        answer(jobs)
+
+    async def one(value: int) -> int:
+        return await made.submit(number(value))
+
+    async with working(carry_out) as made, asyncio.timeout(10):
+        assert await asyncio.gather(*map(one, range(20))) == [*range(20)]
+    assert sizes == [20]

@@ -8,7 +8,7 @@ than its end tells has its beginning on the tape.
     version ─ CRC-32 of the response's id and the rest ─ the rest: runs of pieces; what Ended says beyond the Response
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Any, get_args
@@ -89,7 +89,7 @@ def pack(entries: Iterable[Entry | Spoken], response: Response) -> bytes:
     assert isinstance(ended, Ended)
     fault = ended.fault
     more = None if fault is None else _Fault(fault.code, fault.param, fault.retry_after)
-    rest = _encoder.encode(_Tape([*_runs(before)], ended.at, more, openings(before, response)))
+    rest = _encoder.encode(_Tape(_runs(before), ended.at, more, openings(before, response)))
     return bytes((VERSION,)) + _sum(rest, response) + rest
 
 
@@ -137,6 +137,7 @@ def _fault(tape: _Tape, response: Response) -> Fault | None:
 # ---- what was said → runs
 
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(Entry)}
+_BEGAN = _Run(_TAGS[Began], [])  # every tape has one
 _KEYS: dict[type, Callable[[Any], int]] = {
     Thought: lambda delta: 0,
     Sealed: lambda delta: 0,
@@ -146,29 +147,33 @@ _KEYS: dict[type, Callable[[Any], int]] = {
 }
 
 
-def _runs(entries: Iterable[Any]) -> Iterator[_Run]:
+def _runs(entries: Iterable[Any]) -> list[_Run]:
+    runs: list[_Run] = []
     for kind, alike in groupby(entries, type):
-        if kind is Spoken:
-            yield from [_Run(_TAGS[spoken.kind], spoken.lengths.tolist()) for spoken in alike]
-        elif kind is Text:
-            yield _run_of_text([*alike])
+        tag = _TAGS.get(kind, "")
+        if kind is Text:
+            runs.append(_run_of_text(tag, [*alike]))
+        elif kind is Began:
+            runs += [_BEGAN for _ in alike]
+        elif kind is Spoken:
+            runs += [_Run(_TAGS[spoken.kind], spoken.lengths.tolist()) for spoken in alike]
         elif kind in _KEYS:
             for key, pieces in groupby(alike, _KEYS[kind]):
-                yield _Run(_TAGS[kind], [len(piece.text) for piece in pieces], key)
+                runs.append(_Run(tag, [len(piece.text) for piece in pieces], key))
         elif kind is Stage:
-            yield from [_Run(_TAGS[Stage], [_WORDS.index(one.word)], one.key) for one in alike if one.word in _WORDS]
+            runs += [_Run(tag, [_WORDS.index(one.word)], one.key) for one in alike if one.word in _WORDS]
         else:
-            yield from [_Run(_TAGS[kind], [], _key(entry)) for entry in alike]
+            runs += [_Run(tag, [], _key(entry)) for entry in alike]
+    return runs
 
 
 def _key(entry: Any) -> int:
     return _PHASES.index(entry.phase) if type(entry) is Break else getattr(entry, "key", 0)
 
 
-def _run_of_text(texts: list[Text]) -> _Run:
-    logprobs = [text.logprobs for text in texts]
-    counts = [len(given) for given in logprobs] if any(logprobs) else []
-    return _Run(_TAGS[Text], [len(text.text) for text in texts], 0, counts)
+def _run_of_text(tag: str, texts: list[Text]) -> _Run:
+    counts = [len(text.logprobs) for text in texts]
+    return _Run(tag, [len(text.text) for text in texts], 0, counts if any(counts) else [])
 
 
 # ---- runs → what was said

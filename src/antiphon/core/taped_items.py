@@ -40,7 +40,7 @@ def misfit(what: str) -> UnreadableTape:
 def openings(entries: Iterable[Any], response: Response) -> Openings:
     """Those that cannot be told from how they ended."""
     items = _begun(response)
-    if not any(map(is_served, items)):
+    if not items or not any(map(is_served, items)):
         return {}
     began = [entry for entry in entries if type(entry) in _BEGINNINGS]
     numbers = [n for n in range(min(len(began), len(items))) if type(began[n]) is Opened]

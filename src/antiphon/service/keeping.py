@@ -21,8 +21,8 @@ from antiphon.errors import AntiphonError, NotFound, ServerRestarted, Unavailabl
 from antiphon.ids import new_id
 from antiphon.protocol.codec import Decoded, encode
 from antiphon.protocol.response import Response
-from antiphon.service.record import shown
-from antiphon.service.rows import Finished, Log, end_row, new_row, request_bytes
+from antiphon.service.record import shown, stored_request
+from antiphon.service.rows import Finished, Log, end_row, new_row, takes_long
 from antiphon.service.sweeping import Own, Sweeper
 from antiphon.service.tasks import Tasks
 from antiphon.stores.base import Bounds, Claim, End, Key, Lost, Store, StoredResponse
@@ -31,6 +31,8 @@ from antiphon.stores.live.base import LiveLog
 log = logging.getLogger(__name__)
 
 Remember = Callable[[str, Response, Decoded, int], None]  # the tenant, how it ended, what was asked, bytes of both
+
+_aside = asyncio.to_thread
 
 _SOON = 1.0  # seconds in which a store that fails does so at once
 _PATIENCE, _LONGEST_PAUSE = 0.2, 1.0  # seconds before an end is written again; each time twice as long, up to this
@@ -75,7 +77,8 @@ class Keeper:
 
         Raises what Store.begin raises. Background: within the tenant's room, with a deadline.
         """
-        settings, request = self.settings, await request_bytes(decoded)
+        settings = self.settings
+        request = await _aside(stored_request, decoded) if takes_long(decoded) else stored_request(decoded)
         new = new_row(response, encode(response), request, time(), settings.background_timeout)
         if rooted:
             new = replace(new, previous=None)
@@ -161,6 +164,11 @@ class Keeper:
 class Kept:
     """One response of this process in the store."""
 
+    __slots__ = (
+        *("_created", "_decoded", "_instead", "_keeper", "_request", "_tried"),
+        *("bearer", "ended", "fence", "id", "lost", "on_lost", "tenant"),
+    )
+
     def __init__(
         self,
         keeper: Keeper,
@@ -182,6 +190,8 @@ class Kept:
         self._created = time()
         self._request = request
         self._decoded = decoded
+        self._tried = ""  # how it ended when that was last to be written
+        self._instead = False  # it ended otherwise before, and nobody knows what of that was written
 
     async def start(self) -> None:
         """queued → in_progress. Raises ServerRestarted if it was lost, Unavailable if the store does not answer."""
@@ -202,17 +212,29 @@ class Kept:
             return body
         if self.lost:
             raise self.gone()
-        self.forget()
+        keeper, decoded = self._keeper, self._decoded
+        keeper.drop(self)
         if self._request is None:
-            assert self._decoded is not None
-            self._request = await request_bytes(self._decoded)
-        ended = Finished(response, body, self._request, self.fence, self._created, self._keeper.settings.ttl)
-        await self._finish(await end_row(ended, log))
+            assert decoded is not None
+            self._request = await _aside(stored_request, decoded) if takes_long(decoded) else stored_request(decoded)
+        if self._tried != response.status:
+            self._instead, self._tried = self._tried != "", response.status
+        times = self._created, keeper.settings.ttl
+        ended = Finished(response, body, self._request, self.fence, *times, self._instead)
+        end = await _aside(end_row, ended, log) if ended.takes_long(log) else end_row(ended, log)
+        try:
+            await keeper.store.finish(self.tenant, end)
+        except Unavailable:
+            if time() - end.ended > _SOON:
+                raise
+            await self._finish(end)
+        except Lost:
+            raise self.gone() from None
         self.ended = True
         size = len(self._request) + len(body)
-        self._keeper.sweeper.wrote(size)
-        if self._decoded is not None and self._keeper.remember is not None:
-            self._keeper.remember(self.tenant, response, self._decoded, size)
+        keeper.sweeper.wrote(size)
+        if decoded is not None and keeper.remember is not None:
+            keeper.remember(self.tenant, response, decoded, size)
         if response.background:
             await self._tell()
         return body
@@ -250,14 +272,8 @@ class Kept:
 
     async def _finish(self, end: End) -> None:
         """Whether a failed attempt got through is not known. To write the same again does no harm, and then it is."""
-        began = time()
         try:
-            try:
-                await self._keeper.store.finish(self.tenant, end)
-            except Unavailable:
-                if time() - began > _SOON:
-                    raise
-                await self._keeper.store.finish(self.tenant, end)
+            await self._keeper.store.finish(self.tenant, end)
         except Lost:
             raise self.gone() from None
 

@@ -4,6 +4,8 @@ That is the input, with our ids, the names of the fields that were sent, and the
 From it and the Response the request is made again, for whoever takes the work over.
 """
 
+from functools import lru_cache
+
 import msgspec
 from msgspec import Struct
 
@@ -16,6 +18,7 @@ from antiphon.stores.base import RUNNING, StoredResponse
 
 _KEPT = frozenset(CreateResponse.__struct_fields__) - {"client_metadata"}  # a client's own notes
 _ECHOED = ECHOED | {"model"}
+_COMBINATIONS = 256  # of fields, that are remembered
 
 
 class _Record(Struct):
@@ -48,9 +51,14 @@ _statuses = msgspec.json.Decoder(_Status)
 
 def stored_request(decoded: Decoded) -> bytes:
     """The items of its input have their ids already."""
-    request, sent = decoded.request, decoded.sent & _KEPT
-    asked = {name: getattr(request, name) for name in sent - _ECHOED}
-    return encode({"sent": list(sent), "asked": asked})
+    request, sent = decoded.request, _KEPT & decoded.sent
+    return encode({"sent": sent, "asked": {name: getattr(request, name) for name in _told(sent)}})
+
+
+@lru_cache(_COMBINATIONS)
+def _told(sent: frozenset[str]) -> tuple[str, ...]:
+    """Whose values are kept, of fields that were sent."""
+    return tuple(sent - _ECHOED)
 
 
 def restored(row: StoredResponse) -> Decoded:

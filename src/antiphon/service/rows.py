@@ -1,9 +1,8 @@
 """What is written of a response: its row at its beginning, and how it ended.
 
-What takes long to make ready is made in a thread, so that others need not wait for it.
+What takes long to make ready is for a thread, so that others need not wait for it.
 """
 
-import asyncio
 from collections.abc import Sequence
 from itertools import chain
 from time import time
@@ -16,7 +15,7 @@ from antiphon.core.tape import pack
 from antiphon.protocol.codec import Decoded, encode
 from antiphon.protocol.response import Response
 from antiphon.service.quotas import bearer
-from antiphon.service.record import input_items, stored_request
+from antiphon.service.record import input_items
 from antiphon.service.tiers import rank
 from antiphon.stores.base import End, ItemRow, NewResponse
 
@@ -37,12 +36,17 @@ class Finished(Struct, frozen=True):
     fence: int  # 0: it is not in the store yet
     created: float
     ttl: float
+    instead: bool = False  # of one that may have been written
+
+    def takes_long(self, log: Log) -> bool:
+        """To write down how it ended."""
+        talks = self.response.conversation is not None
+        return len(log) > _LISTS_AT_ONCE or (talks and len(self.request) > _BYTES_AT_ONCE)
 
 
-async def request_bytes(decoded: Decoded) -> bytes:
-    if len(decoded.request.input) <= _ITEMS_AT_ONCE:
-        return stored_request(decoded)
-    return await asyncio.to_thread(stored_request, decoded)
+def takes_long(decoded: Decoded) -> bool:
+    """To write down what was asked."""
+    return len(decoded.request.input) > _ITEMS_AT_ONCE
 
 
 def new_row(
@@ -67,14 +71,7 @@ def new_row(
     )
 
 
-async def end_row(ended: Finished, log: Log) -> End:
-    talks = ended.response.conversation is not None
-    if len(log) <= _LISTS_AT_ONCE and not (talks and len(ended.request) > _BYTES_AT_ONCE):
-        return _end(ended, log)
-    return await asyncio.to_thread(_end, ended, log)
-
-
-def _end(ended: Finished, log: Log) -> End:
+def end_row(ended: Finished, log: Log) -> End:
     response, now = ended.response, time()
     conversation = response.conversation if response.status in _APPENDED else None
     return End(
@@ -88,6 +85,7 @@ def _end(ended: Finished, log: Log) -> End:
         new=None if ended.fence else new_row(response, ended.body, ended.request, ended.created),
         conversation=None if conversation is None else conversation.id,
         items=() if conversation is None else _items(ended),
+        instead=ended.instead,
     )
 
 

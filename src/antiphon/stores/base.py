@@ -75,6 +75,7 @@ class End(Struct, frozen=True, kw_only=True):
     new: NewResponse | None = None
     conversation: str | None = None  # gets `items`, as one block, if it is still there
     items: Sequence[ItemRow] = ()
+    instead: bool = False  # of another end of this owner's, which failed to be written and may be there yet
 
 
 class StoredResponse(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """The store in one file (or in memory): one thread writes, all that waits in one commit, and another one reads.
 
-Each operation of a commit has a savepoint, so that one that is refused leaves the others alone. If the commit itself
-fails, all of them have failed. Other processes may use the same file; who finds it taken waits a few seconds.
+Each operation of a commit has a savepoint, so that one that is refused leaves the others alone; those that only add
+rows share one. If the commit itself fails, all of them have failed. Other processes may use the same file; who finds it
+taken waits a few seconds.
 
     well ── a batch fails ──▶ ill ── a batch gets through, or a trial, once a second ──▶ well
                                └── a second of input and output that fails: both connections are opened anew
@@ -11,13 +12,15 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from itertools import groupby
 from typing import Any, TypeVar
 
 import apsw
 
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.stores.base import Lost, Schema
+from antiphon.stores.sql.additions import Addition, together
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.store import Clock, SqlStore
 from antiphon.stores.sqlite_file import MEMORY, Connection, connect, look, reconnect
@@ -81,11 +84,11 @@ class SqliteStore(SqlStore):
             else:
                 log.warning("the store was opened anew")
 
-    async def _do(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
+    def _do(self, make: Callable[[], Operation[T]], *, write: bool) -> Awaitable[T]:
         side = self._writes if write or self._reads is None else self._reads
         if side is None:
             raise Unavailable("The store is closed.", retry_after=5.0)
-        return await side.worker.submit(make)
+        return side.worker.submit(make)
 
 
 class _Side:
@@ -157,12 +160,32 @@ class _Commits(_Side):
         connection = self.connection
         before = connection.changes
         connection.run("BEGIN IMMEDIATE")
-        for job in jobs:
-            self._one(job)
+        for adds, alike in groupby(jobs, _adds):
+            if adds:
+                self._add([*alike])
+            else:
+                for job in alike:
+                    self._one(job)
         if not jobs:
             connection.touch()
         connection.run("COMMIT")
         return not jobs or connection.changes != before
+
+    def _add(self, jobs: list[Job[Any]]) -> None:
+        """All at once; if one of the rows is there already, one after the other."""
+        connection = self.connection
+        added = [make for job in jobs if type(make := job.make) is Addition]
+        connection.run("SAVEPOINT one")
+        try:
+            connection.drive(together(added))
+        except _DEFECTS:
+            connection.run("ROLLBACK TO one")
+            for job in jobs:
+                self._one(job)
+        else:
+            for job in jobs:
+                job.give(None)
+        connection.run("RELEASE one")
 
     def _one(self, job: Job[Any]) -> None:
         connection = self.connection
@@ -213,6 +236,10 @@ class _Reads(_Side):
             job.give(self.connection.drive(job.make()))
         except AntiphonError as error:
             job.fail(error)
+
+
+def _adds(job: Job[Any]) -> bool:
+    return type(job.make) is Addition
 
 
 def _sentence(error: apsw.Error) -> str:

@@ -1,7 +1,9 @@
 """A thread that carries out jobs in the order they came, all that wait together, and tells the event loop once.
 
-    submit ──▶ waiting ──▶ carried out ──▶ settled (on the loop)
-                  └──▶ withdrawn, when the thread does not get to it in time
+    submit ──▶ gathered ──▶ waiting ──▶ carried out ──▶ settled (on the loop)
+                               └──▶ withdrawn, when the thread does not get to it in time
+
+What one turn of the loop brings is gathered: the thread is woken once for all of it.
 
 A defect ends the thread, as it should: its jobs end with Internal, and those behind them have a new thread.
 """
@@ -62,7 +64,8 @@ class Worker:
         self._name = name
         self._carry_out = carry_out
         self._idle = idle
-        self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[Job[Any]] | None] = SimpleQueue()
+        self._gathered: list[Job[Any]] = []
         self._waiting: deque[Job[Any]] = deque()
         self._loop = asyncio.get_running_loop()
         self._closing = False
@@ -76,13 +79,16 @@ class Worker:
             raise Unavailable("The store is closed.", retry_after=5.0)
         job = Job(make, self._loop.create_future(), self._glances)
         self._waiting.append(job)
-        self._queue.put(job)
+        if not self._gathered:
+            self._loop.call_soon(self._hand_over)
+        self._gathered.append(job)
         return job.future
 
     async def close(self) -> None:
         """When everything that was submitted has been carried out."""
         self._closing = True
         self._glance.cancel()
+        self._hand_over()
         self._queue.put(None)
         await self._ended.wait()
         self._thread.join()
@@ -106,6 +112,11 @@ class Worker:
             job.fail(Unavailable("The store does not answer.", retry_after=5.0))
             job.tell()
         self._glance = self._loop.call_later(GLANCE, self._look)
+
+    def _hand_over(self) -> None:
+        if self._gathered:
+            self._queue.put(self._gathered)
+            self._gathered = []
 
     def _settle(self, jobs: Jobs) -> None:
         for job in jobs:
@@ -143,11 +154,11 @@ class Worker:
             return []
         if first is None:
             return None
-        jobs = [first]
-        for _ in range(min(self._queue.qsize(), _MOST)):
-            job = self._queue.get()
-            if job is None:
+        jobs = first
+        while len(jobs) < _MOST and self._queue.qsize():
+            more = self._queue.get()
+            if more is None:
                 self._queue.put(None)
                 break
-            jobs.append(job)
+            jobs += more
         return jobs

@@ -74,6 +74,24 @@ async def test_the_second_end_changes_nothing(store: Store, clock: Clock) -> Non
     assert await store.tenants() == totals
 
 
+@pytest.mark.parametrize("begun", [True, False])
+async def test_an_end_that_was_told_instead_of_another_stays(store: Store, clock: Clock, begun: bool) -> None:
+    new = await running(store, clock) if begun else response(clock)
+    first = end(clock, new, text="one") if begun else whole(clock, new)
+    await store.finish(TENANT, first)
+    before = await store.tenants()
+    told = replace(first, status="failed", response=b"another, and longer", instead=True)
+    for _ in range(2):
+        await store.finish(TENANT, told)
+    found = await store.get(TENANT, new.id)
+    assert found is not None
+    assert (found.status, found.response) == ("failed", told.response)
+    await store.finish(TENANT, first)  # it was on its way for long
+    assert await store.get(TENANT, new.id) == found
+    grown = len(told.response) - len(first.response)
+    assert await store.tenants() == {name: (rows, size + grown) for name, (rows, size) in before.items()}
+
+
 @pytest.mark.parametrize("word", ["start", "finish", "append", "release"])
 async def test_an_owner_that_was_replaced_is_lost(store: Store, clock: Clock, word: str) -> None:
     new = await running(store, clock, background=True)
@@ -300,3 +318,40 @@ async def test_a_refused_operation_leaves_those_beside_it_alone(store: Store, cl
     assert [type(outcome) for outcome in outcomes] == [type(None), UnknownPrevious] * 20
     assert all([await store.get(TENANT, new.id) for new in good])
     assert (await store.tenants())[TENANT][0] == 20
+
+
+@pytest.mark.parametrize("count", [1, 2, 37])
+async def test_responses_that_come_at_once_are_kept_each_as_its_own(store: Store, clock: Clock, count: int) -> None:
+    tenants = [f"tenant{number % 2}" for number in range(count)]
+    ends = [whole(clock, response(clock, text=str(number) * 50)) for number in range(count)]
+    begun = response(clock)
+    await asyncio.gather(
+        *(store.finish(tenant, ended) for tenant, ended in zip(tenants, ends, strict=True)),
+        store.begin(TENANT, begun, owner(clock)),
+    )
+    sizes: dict[str, tuple[int, int]] = {TENANT: (1, len(begun.request) + len(begun.response))}
+    for tenant, ended in zip(tenants, ends, strict=True):
+        assert ended.new is not None
+        expected = row(ended.new, status="completed", response=ended.response, tape=TAPE, fence=0)
+        assert await store.get(tenant, ended.id) == expected
+        entries, size = sizes.get(tenant, (0, 0))
+        sizes[tenant] = entries + 1, size + len(ended.new.request) + len(ended.response) + len(TAPE)
+    assert await store.get(TENANT, begun.id) == row(begun)
+    assert await store.tenants() == sizes
+
+
+async def test_one_of_many_that_is_there_already_is_written_once_and_refuses_no_other(
+    store: Store, clock: Clock
+) -> None:
+    ends = [whole(clock, response(clock)) for _ in range(8)]
+    await store.finish(TENANT, ends[3])
+    taken = await running(store, clock)
+    lost = whole(clock, taken)
+    told = await asyncio.gather(
+        *(store.finish(TENANT, ended) for ended in (*ends, ends[5], lost)), return_exceptions=True
+    )
+    assert told[:-1] == [None] * 9
+    assert isinstance(told[-1], Lost), "it was begun, and has not ended"
+    assert [await store.get(TENANT, ended.id) is not None for ended in ends] == [True] * 8
+    size = sum(len(ended.new.request) + len(ended.response) + len(TAPE) for ended in ends if ended.new is not None)
+    assert await store.tenants() == {TENANT: (9, size + len(taken.request) + len(taken.response))}

@@ -3,12 +3,15 @@
 A row is visible if it is neither hidden nor past its time; both look, to everybody, as if it had never been.
 """
 
+from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
 from antiphon.errors import Busy, UnknownConversation, UnknownPrevious
 from antiphon.stores.base import Claim, End, Key, Link, Lost, NewResponse, StoredResponse
 from antiphon.stores.sql import conversations, keys, totals
+from antiphon.stores.sql.additions import Addition, Values, insert
 from antiphon.stores.sql.operation import Operation, alone, sought, sql
 from antiphon.stores.sql.totals import Tally
 
@@ -18,12 +21,7 @@ bearer
 """
 SEEN = "tenant = $1 AND id = $2 AND hidden = 0 AND (expires IS NULL OR expires > $3)"
 
-_INSERT = """
-INSERT INTO responses (tenant, id, status, background, rank, bearer, hidden, created, deadline, ended, expires,
-    previous, conversation, owner, lease, fence, attempts, bytes, request, response, tape)
-VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10, $11, $12, $13, $14, $15, 1, $16, $17, $18, $19)
-ON CONFLICT (tenant, id) DO NOTHING RETURNING fence
-"""
+_INSERT = f"{insert(1)} ON CONFLICT (tenant, id) DO NOTHING RETURNING fence"
 
 _START = """
 UPDATE responses SET status = 'in_progress'
@@ -31,6 +29,9 @@ WHERE tenant = $1 AND id = $2 AND fence = $3 AND ended IS NULL RETURNING fence
 """
 _RUNNING = """
 SELECT fence, bytes, LENGTH(request), waited FROM responses WHERE tenant = $1 AND id = $2 AND ended IS NULL {lock}
+"""
+_ENDED = """
+SELECT fence, ended, status, bytes, LENGTH(request) FROM responses WHERE tenant = $1 AND id = $2 {lock}
 """
 _FINISH = """
 UPDATE responses SET status = $3, response = $4, tape = $5, ended = $6, expires = $7, bytes = $8,
@@ -59,6 +60,15 @@ FROM walk CROSS JOIN responses r WHERE r.tenant = $1 AND r.id = walk.id
 _FIRST_STRIDE, _LONGEST_STRIDE = 32, 256
 
 
+def beginning(
+    tenant: str, new: NewResponse, claim: Claim, key: Key | None, room: int | None, now: float
+) -> Callable[[], Operation[str | None]]:
+    alone = partial(begin, tenant, new, claim, key, room, now)
+    if key is not None or room is not None or new.previous is not None or new.conversation is not None:
+        return alone
+    return Addition(tenant, _size(new), _begun(tenant, new, claim), alone)
+
+
 def begin(
     tenant: str, new: NewResponse, claim: Claim, key: Key | None, room: int | None, now: float
 ) -> Operation[str | None]:
@@ -71,17 +81,22 @@ def begin(
     yield from _follow(tenant, new, now)
     if new.conversation is not None and not (yield from conversations.touch(tenant, new.conversation, now)):
         raise UnknownConversation(f"Conversation with id {new.conversation!r} not found.", param="conversation")
-    size = len(new.request) + len(new.response)
-    ended = (None, None, new.previous, new.conversation)
-    lease = (claim.owner, claim.until, 1)
-    if (yield from _insert(tenant, new, new.status, (*ended, *lease, size, new.request, new.response, None))):
-        yield totals.book(tenant, new.id, 1, size)
+    if (yield sql(_INSERT, *_begun(tenant, new, claim))):  # else it is there already: an answer got lost on its way
+        yield totals.book(tenant, new.id, 1, _size(new))
     return None
 
 
 def start(tenant: str, response_id: str, fence: int) -> Operation[None]:
     if not (yield alone(_START, tenant, response_id, fence)):
         raise Lost(response_id)
+
+
+def ending(tenant: str, end: End, now: float) -> Callable[[], Operation[None]]:
+    alone, new = partial(finish, tenant, end, now), end.new
+    if new is None or new.previous is not None or end.items:
+        return alone
+    size = _whole_size(end, new)
+    return Addition(tenant, size, _whole(tenant, end, new, size), alone)
 
 
 def finish(tenant: str, end: End, now: float) -> Operation[None]:
@@ -167,23 +182,39 @@ def _find_room(tenant: str, room: int) -> Operation[None]:
         raise Busy(f"{room} background responses have not ended yet, which is as many as may wait.", retry_after=5.0)
 
 
-def _insert(tenant: str, new: NewResponse, status: str, rest: tuple[Any, ...]) -> Operation[bool]:
-    """False if it is there already, as after an answer that got lost on its way."""
-    head = (tenant, new.id, status, int(new.background), new.rank, new.bearer, new.created, new.deadline)
-    return bool((yield sql(_INSERT, *head, *rest)))
+def _begun(tenant: str, new: NewResponse, claim: Claim) -> Values:
+    return (
+        *(tenant, new.id, new.status, int(new.background), new.rank, new.bearer, new.created, new.deadline),
+        *(None, None, new.previous, new.conversation),  # it has not ended
+        *(claim.owner, claim.until, 1, _size(new), new.request, new.response, None),
+    )
+
+
+def _size(new: NewResponse) -> int:
+    return len(new.request) + len(new.response)
 
 
 def _write(tenant: str, end: End, new: NewResponse, now: float) -> Operation[int | None]:
     """Beginning and end at once. Gives the bytes that came, or None: it had ended."""
     yield from _follow(tenant, new, now)
-    size = len(new.request) + len(end.response) + len(end.tape)
-    ended = (end.ended, inf if end.expires is None else end.expires, new.previous, new.conversation)
-    lease = (None, None, end.fence)
-    rest = (*ended, *lease, size, new.request, end.response, end.tape)
-    if (yield from _insert(tenant, new, end.status, rest)):
+    size = _whole_size(end, new)
+    if (yield sql(_INSERT, *_whole(tenant, end, new, size))):
         return size
     yield from _had_ended(tenant, end)
     return None
+
+
+def _whole(tenant: str, end: End, new: NewResponse, size: int) -> Values:
+    expires = inf if end.expires is None else end.expires
+    return (
+        *(tenant, new.id, end.status, int(new.background), new.rank, new.bearer, new.created, new.deadline),
+        *(end.ended, expires, new.previous, new.conversation),
+        *(None, None, end.fence, size, new.request, end.response, end.tape),  # nobody owns it
+    )
+
+
+def _whole_size(end: End, new: NewResponse) -> int:
+    return len(new.request) + len(end.response) + len(end.tape)
 
 
 def _end(tenant: str, end: End) -> Operation[int | None]:
@@ -204,7 +235,13 @@ def _end(tenant: str, end: End) -> Operation[int | None]:
 
 
 def _had_ended(tenant: str, end: End) -> Operation[None]:
-    """Under this very fence? Then it is this end that is told again."""
-    rows = yield sql("SELECT fence, ended FROM responses WHERE tenant = $1 AND id = $2", tenant, end.id)
+    """Under this very fence? Then it is this end that is told again, or the one that it stands instead of."""
+    rows = yield sql(_ENDED, tenant, end.id)
     if not rows or rows[0][0] != end.fence or rows[0][1] is None:
         raise Lost(end.id)
+    _, _, status, before, request = rows[0]
+    if end.instead and status != end.status:
+        size = int(request) + len(end.response) + len(end.tape)
+        expires = inf if end.expires is None else end.expires
+        yield sql(_FINISH, tenant, end.id, end.status, end.response, end.tape, end.ended, expires, size)
+        yield totals.book(tenant, end.id, 0, size - int(before))

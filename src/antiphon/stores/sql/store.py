@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from antiphon.stores.base import (
@@ -66,14 +66,14 @@ class SqlStore(ABC):
     async def schema(self) -> Schema: ...
 
     @abstractmethod
-    async def _do(self, make: Callable[[], Operation[T]], *, write: bool) -> T:
+    def _do(self, make: Callable[[], Operation[T]], *, write: bool) -> Awaitable[T]:
         """Carry out one operation. `make` may be called again, to begin anew."""
 
     async def begin(
         self, tenant: str, new: NewResponse, claim: Claim, key: Key | None = None, room: int | None = None
     ) -> str | None:
         now = self._clock()
-        return await self._do(lambda: responses.begin(tenant, new, claim, key, room, now), write=True)
+        return await self._do(responses.beginning(tenant, new, claim, key, room, now), write=True)
 
     async def keyed(self, tenant: str, key: Key) -> str | None:
         now = self._clock()
@@ -84,7 +84,7 @@ class SqlStore(ABC):
 
     async def finish(self, tenant: str, end: End) -> None:
         now = self._clock()
-        await self._do(lambda: responses.finish(tenant, end, now), write=True)
+        await self._do(responses.ending(tenant, end, now), write=True)
 
     async def get(self, tenant: str, response_id: str) -> StoredResponse | None:
         now = self._clock()
