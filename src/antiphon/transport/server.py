@@ -8,7 +8,6 @@ A second SIGINT does not wait.
 """
 
 import asyncio
-import ctypes
 import errno
 import gc
 import ipaddress
@@ -28,6 +27,7 @@ from antiphon.config import Config
 from antiphon.errors import StartupError
 from antiphon.transport.app import App
 from antiphon.transport.connection import Connection
+from antiphon.transport.pages import give_back_what_is_large, join_what_stays
 from antiphon.transport.settings import ServerSettings
 from antiphon.transport.websocket.wire import Wire
 
@@ -38,7 +38,6 @@ _UNSENT = 128 * 1024  # bytes that the kernel takes for a client beyond what is 
 _CLOCKED = (Connection, Wire)
 _LAST_LOOKS = 10  # for who has just connected, after the doors were closed
 _LOOK_SECONDS = 0.05
-_MALLOPT = ((-3, 1024 * 1024), (-1, 8 * 1024 * 1024))  # malloc.h: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
 _YOUNG = 10_000  # objects between two collections: what a request makes goes with it, and needs none
 _TICKS = 5  # of uvicorn's, 0.1 s each, between two looks at the clocks of all connections
 
@@ -52,7 +51,7 @@ def serve(
     """Serve until a signal comes. `announce` is told the address once clients can connect; `sockets`: as `listen` gives
     them, if there are some."""
     sockets = sockets or listen(config)
-    _give_back_what_is_large()
+    give_back_what_is_large()
     try:
         if not all(ipaddress.ip_address(one.getsockname()[0]).is_loopback for one in sockets):
             app.guard.expose(config.host)
@@ -61,15 +60,6 @@ def serve(
     finally:
         for one in sockets:
             one.close()
-
-
-def _give_back_what_is_large() -> None:
-    """As soon as it is free. By itself GNU's malloc keeps more for later with every large body that it has seen, and
-    what is left between the pieces that are in use does not go back to the system."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        for parameter, value in _MALLOPT:
-            mallopt(parameter, value)
 
 
 async def _live(server: "Server", app: App, sockets: list[socket.socket]) -> None:
@@ -138,6 +128,7 @@ class Server(uvicorn.Server):
             raise _cannot_listen(error, *sockets[0].getsockname()[:2])
         gc.collect()
         gc.freeze()  # what is there now stays; no collection has to look at it again
+        join_what_stays()
         gc.set_threshold(_YOUNG)
         self._announce(_address(sockets[0]))
 

@@ -1,0 +1,44 @@
+"""How the process has its memory from the system, as far as that can be said from here; where it cannot, nothing is.
+
+What was freed goes back if it is large. What stays, once all is loaded, is put into pages of two megabytes: what is
+used for every request lies all over it, and with small pages the processor looks up where more often than it finds.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+
+_MALLOPT = ((-3, 1024 * 1024), (-1, 8 * 1024 * 1024))  # malloc.h: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+_MAPS = Path("/proc/self/maps")
+_LARGE = 2 * 1024 * 1024
+_COLLAPSE = 25  # linux/mman.h: MADV_COLLAPSE, since 6.1
+
+
+def give_back_what_is_large() -> None:
+    """As soon as it is free. By itself GNU's malloc keeps more for later with every large body that it has seen, and
+    what is left between the pieces that are in use does not go back to the system."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in _MALLOPT:
+            mallopt(parameter, value)
+
+
+def join_what_stays() -> None:
+    """All that is there now, as far as it fills large pages. It takes some milliseconds."""
+    madvise = getattr(ctypes.CDLL(None), "madvise", None)
+    if madvise is None or not _MAPS.exists():
+        return
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for start, end in _own_memory():
+        first, last = -(-start // _LARGE) * _LARGE, end // _LARGE * _LARGE
+        if first < last:
+            madvise(first, last - first, _COLLAPSE)  # who cannot do that says so, and nothing has changed
+
+
+def _own_memory() -> Iterator[tuple[int, int]]:
+    """Of no file: what was asked for to hold objects."""
+    for line in _MAPS.read_text().splitlines():
+        addresses, rights, _, _, _, *name = line.split(maxsplit=5)
+        if rights.startswith("rw") and name in ([], ["[heap]"]):
+            start, _, end = addresses.partition("-")
+            yield int(start, 16), int(end, 16)

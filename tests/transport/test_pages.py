@@ -1,0 +1,49 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from antiphon.transport import pages
+
+# What is there stays as it is; how much of it is in large pages is the kernel's to say.
+PROGRAM = """
+from antiphon.transport import pages
+held = [bytes([number % 256]) * 1000 for number in range(20_000)]
+pages.give_back_what_is_large()
+pages.join_what_stays()
+assert all(one == bytes([number % 256]) * 1000 for number, one in enumerate(held))
+print(next(line.split()[1] for line in open("/proc/self/smaps_rollup") if line.startswith("AnonHugePages")))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="not Linux")
+def test_what_stays_is_joined_and_stays_as_it_was() -> None:
+    said = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=30)
+    allowed = "[never]" not in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    assert int(said.stdout) > 0 or not allowed or _is_old()
+
+
+def test_where_there_are_no_maps_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "_MAPS", Path("/nowhere"))
+    pages.join_what_stays()
+
+
+def test_only_memory_of_no_file_is_joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    maps.write_text(
+        "aaaa0000-aaab0000 r-xp 00000000 fe:00 1 /usr/bin/python3\n"
+        "aaab0000-aaac0000 rw-p 00000000 fe:00 1 /usr/bin/python3\n"
+        "aaac0000-aaad0000 rw-p 00000000 00:00 0 [heap]\n"
+        "ffff0000-ffff1000 rw-p 00000000 00:00 0 \n"
+        "ffff1000-ffff2000 r--p 00000000 00:00 0 \n"
+        "ffff2000-ffff3000 rw-p 00000000 00:00 0 [stack]\n"
+    )
+    monkeypatch.setattr(pages, "_MAPS", maps)
+    assert [*pages._own_memory()] == [(0xAAAC0000, 0xAAAD0000), (0xFFFF0000, 0xFFFF1000)]
+
+
+def _is_old() -> bool:
+    """A kernel that cannot be told."""
+    release = Path("/proc/sys/kernel/osrelease").read_text().split(".")
+    return (int(release[0]), int(release[1])) < (6, 1)
