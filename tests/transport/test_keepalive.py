@@ -10,14 +10,22 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine, FakeSettings
+from antiphon.transport.http import Request
+from antiphon.transport.listener import Listener
+from antiphon.transport.outlet import open_outlet
 from tests.asgi import HOST, JSON, Answer, http_scope
 from tests.oracle import accumulate, check_event
 from tests.transport.api import Api, api, events_in
+from tests.transport.carrier import Carrier, turn
 
 pytestmark = pytest.mark.anyio
 BODY = json.dumps({"model": "fake", "input": "hi", "stream": True}).encode()
 INTERVAL = 0.02
 SILENCE = 0.2  # of the engine before it begins; many intervals, and past the moment in which nobody looks
+
+
+class Silent:
+    waits = True
 
 
 def served(ping_interval: float) -> AbstractAsyncContextManager[Api]:
@@ -46,6 +54,21 @@ async def test_keepalives_repeat_the_last_number_and_are_no_events_of_the_respon
     for event in events:
         check_event(event)
     assert accumulate(told).output_text == "You said: hi"
+
+
+@pytest.mark.parametrize("spoken", [True, False])
+async def test_what_is_said_in_the_last_moment_leaves_no_silence_to_be_broken(spoken: bool) -> None:
+    carrier = Carrier()
+    cycle = carrier.cycle()
+    assert cycle.begin(200, []) is None
+    async with Listener(Request(cycle), Silent(), 60.0, lambda last: b"still here") as listener:
+        listener.outlet = outlet = open_outlet(cycle)
+        outlet.last = "a word"
+        for _ in range(5):
+            listener._look()
+        outlet.last = "another word" if spoken else outlet.last
+        await turn()
+    assert (b"still here" in b"".join(carrier.transport.writes)) is not spoken
 
 
 @pytest.mark.parametrize("ping_interval", [0.0, 60.0])

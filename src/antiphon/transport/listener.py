@@ -76,9 +76,11 @@ class Listener:
             self._breaking = asyncio.get_running_loop().create_task(self._break_silence())
 
     async def _break_silence(self) -> None:
+        """Unless something was said since it was found to last."""
         if self.outlet is None and self.opens is not None:
             await self.opens()
-        if self.outlet is not None and (body := self._keepalive(self.outlet.last)):
+        outlet = self.outlet
+        if outlet is not None and outlet.last is self._heard and (body := self._keepalive(outlet.last)):
             unread = self._line.write(body)
             if unread is not None:
                 await unread
