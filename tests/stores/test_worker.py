@@ -59,7 +59,6 @@ async def test_jobs_are_carried_out_in_order_and_those_that_wait_together() -> N
 
 
 async def test_nobody_waits_for_a_thread_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "DEADLINE", 0.05)
     monkeypatch.setattr(worker, "GLANCE", 0.01)
     carried: list[int] = []
     free = threading.Event()
@@ -73,6 +72,7 @@ async def test_nobody_waits_for_a_thread_that_hangs(monkeypatch: pytest.MonkeyPa
         first = made.submit(number(1))
         while not carried:  # noqa: ASYNC110  # the thread says so
             await asyncio.sleep(0)
+        monkeypatch.setattr(worker, "DEADLINE", 0.05)
         second = made.submit(number(2))
         for future in (first, second):
             with pytest.raises(Unavailable):
