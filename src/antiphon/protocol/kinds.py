@@ -21,8 +21,8 @@ from antiphon.protocol.survey import MOST_NAMED
 from antiphon.protocol.tools import McpTool
 
 MOST: Final = 256
-MOST_BYTES: Final = 1024 * 1024  # of all kinds; what is made of them takes some ten times as much
-MOST_BYTES_OF_ONE: Final = 128 * 1024
+MOST_BYTES: Final = 256 * 1024  # of all kinds; what is made of them takes up to twenty times as much
+MOST_BYTES_OF_ONE: Final = 64 * 1024
 
 Key = tuple[tuple[str, ...], bytes]  # the names of the fields, and what they hold
 
