@@ -18,6 +18,18 @@ async def _interrupted(patience: Patience) -> bool:
     patience.start()
     patience.waits = 1
     patience.end(Unavailable("over"))
+    return await _waited(patience)
+
+
+async def _given_up(patience: Patience) -> bool:
+    patience.start()
+    patience.allow(0.02)
+    patience.waits = 1
+    return await _waited(patience)
+
+
+async def _waited(patience: Patience) -> bool:
+    """In vain. Was it the patience that ended it?"""
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
@@ -73,19 +85,6 @@ async def test_a_driver_that_was_cancelled_is_gone_with_all_it_had_once_nobody_w
         assert gone() is None
     finally:
         gc.enable()
-
-
-async def _given_up(patience: Patience) -> bool:
-    patience.start()
-    patience.allow(0.02)
-    patience.waits = 1
-    try:
-        await asyncio.Event().wait()
-    except asyncio.CancelledError:
-        return patience.was_us()
-    finally:
-        patience.stop()
-    return False
 
 
 async def test_one_clock_gives_up_on_all_who_look_equally_often() -> None:

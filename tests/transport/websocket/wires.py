@@ -8,26 +8,17 @@ from uvicorn.server import ServerState
 from antiphon.config import Config
 from antiphon.transport.settings import ServerSettings
 from antiphon.transport.websocket.wire import Wire
+from tests.transport import carrier as transports
 
 
-class Transport:
+class Transport(transports.Transport):
     """What a transport is for a wire."""
 
     def __init__(self) -> None:
-        self.writes: list[bytes] = []
+        super().__init__()
         self.unread = 0  # bytes
-        self.closing = False
         self.aborted = False
         self.reads = True
-
-    def write(self, data: bytes) -> None:
-        self.writes.append(data)
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def close(self) -> None:
-        self.closing = True
 
     def abort(self) -> None:
         self.closing = self.aborted = True
