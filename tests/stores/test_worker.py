@@ -16,8 +16,10 @@ pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def working(carry_out: Callable[[Jobs], None], idle: Callable[[], bool] | None = None) -> AsyncIterator[Worker]:
-    made = Worker("test", carry_out, idle)
+async def working(
+    carry_out: Callable[[Jobs], None], idle: Callable[[], bool] | None = None, patience: int = 0
+) -> AsyncIterator[Worker]:
+    made = Worker("test", carry_out, idle, patience)
     try:
         yield made
     finally:
@@ -108,6 +110,49 @@ async def test_a_closed_worker_takes_nothing_any_more() -> None:
         with pytest.raises(Unavailable):
             made.submit(number(1))
         await closing
+
+
+async def test_jobs_in_company_wait_for_those_of_the_next_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "LONGEST", 60.0)
+    sizes: list[int] = []
+
+    def carry_out(jobs: Jobs) -> None:
+        sizes.append(len(jobs))
+        answer(jobs)
+
+    async def later(turns: int) -> int:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return await made.submit(number(turns))
+
+    async with working(carry_out, patience=4) as made, asyncio.timeout(10):
+        await asyncio.gather(made.submit(number(1)), made.submit(number(2)))
+        assert await asyncio.gather(*map(later, range(4))) == [0, 1, 2, 3]
+    assert sizes == [2, 4]
+
+
+async def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "LONGEST", 60.0)
+    async with working(answer, patience=10**9) as made, asyncio.timeout(10):
+        assert [await made.submit(number(value)) for value in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("longest", "jobs"), [(0.01, 1), (60.0, 16)])
+async def test_jobs_wait_neither_long_nor_when_there_are_enough(
+    monkeypatch: pytest.MonkeyPatch, longest: float, jobs: int
+) -> None:
+    monkeypatch.setattr(worker, "LONGEST", longest)
+    async with working(answer, patience=10**9) as made, asyncio.timeout(10):
+        for count in (2, jobs):
+            assert len(await asyncio.gather(*(made.submit(number(value)) for value in range(count)))) == count
+
+
+async def test_a_worker_that_closes_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "LONGEST", 60.0)
+    async with working(answer, patience=10**9) as made:
+        await asyncio.gather(made.submit(number(1)), made.submit(number(2)))
+        last = made.submit(number(3))
+    assert await last == 3
 
 
 async def test_a_quiet_thread_puts_its_things_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

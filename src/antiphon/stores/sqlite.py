@@ -36,6 +36,7 @@ _BREAKS = (
     *(apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.ProtocolError),
     *(apsw.ConnectionClosedError, apsw.CursorClosedError),  # it could not be opened when it was closed for that
 )
+_PATIENCE = 4  # turns of the loop: a commit with many rows takes little longer than one with few
 AGAIN = 1.0  # seconds between two attempts to open a file anew
 
 
@@ -94,13 +95,13 @@ class SqliteStore(SqlStore):
 class _Side:
     """A connection, and the thread that uses it, which has its lock meanwhile."""
 
-    def __init__(self, name: str, connection: Connection, reopen: Callable[[], None]) -> None:
+    def __init__(self, name: str, connection: Connection, reopen: Callable[[], None], patience: int = 0) -> None:
         self.healthy = True
         self.connection = connection
         self.lock = threading.Lock()
         self._reopen = reopen
         self._reopen_at: float | None = None  # unless it gets well before
-        self.worker = Worker(name, self._carry_out, self._rest)
+        self.worker = Worker(name, self._carry_out, self._rest, patience)
 
     def _carry_out(self, jobs: Jobs) -> None:
         self._open_anew()
@@ -152,7 +153,7 @@ class _Side:
 
 class _Commits(_Side):
     def __init__(self, connection: Connection, reopen: Callable[[], None]) -> None:
-        super().__init__("store-writer", connection, reopen)
+        super().__init__("store-writer", connection, reopen, _PATIENCE)
         self._clears = True  # the log of changes
 
     def _do(self, jobs: Jobs) -> bool:

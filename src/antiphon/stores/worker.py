@@ -1,9 +1,10 @@
 """A thread that carries out jobs in the order they came, all that wait together, and tells the event loop once.
 
-    submit ──▶ gathered ──▶ waiting ──▶ carried out ──▶ settled (on the loop)
-                               └──▶ withdrawn, when the thread does not get to it in time
+    submit ──▶ gathered ──▶ handed over ──▶ carried out ──▶ settled (on the loop)
+                                └──▶ withdrawn, when the thread does not get to it in time
 
-What one turn of the loop brings is gathered: the thread is woken once for all of it.
+What one turn of the loop brings is gathered: the thread is woken once for all of it. Where jobs come in company, a
+worker may have the patience to wait for the next ones too, while the loop is busy and not for long.
 
 A defect ends the thread, as it should: its jobs end with Internal, and those behind them have a new thread.
 """
@@ -15,6 +16,8 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from antiphon.errors import Internal, Unavailable
 from antiphon.stores.sql.operation import Operation
 
@@ -22,20 +25,19 @@ T = TypeVar("T")
 DEADLINE = 10.0
 IDLE = 1.0
 _MOST = 256  # at a time
+_ENOUGH = 16  # to be handed over without waiting for more
+LONGEST = 0.005  # seconds that more are waited for
 GLANCE = 1.0
 
 
-class Job(Generic[T]):
-    __slots__ = ("begun", "error", "future", "make", "settled", "value", "withdrawn")
-
-    def __init__(self, make: Callable[[], Operation[T]], future: asyncio.Future[T], begun: int) -> None:
-        self.make = make
-        self.future = future
-        self.begun = begun
-        self.settled = False
-        self.withdrawn = False
-        self.value: T | None = None
-        self.error: Exception | None = None
+class Job(Struct, Generic[T], eq=False):
+    make: Callable[[], Operation[T]]
+    future: asyncio.Future[T]
+    begun: int
+    settled: bool = False
+    withdrawn: bool = False
+    value: T | None = None
+    error: Exception | None = None
 
     def give(self, value: T) -> None:
         self.value, self.error, self.settled = value, None, True
@@ -59,11 +61,19 @@ Jobs = Sequence[Job[Any]]
 
 
 class Worker:
-    def __init__(self, name: str, carry_out: Callable[[Jobs], None], idle: Callable[[], bool] | None = None) -> None:
-        """`idle` is called when there has been nothing to do for a second after some work; False: again later."""
+    def __init__(
+        self, name: str, carry_out: Callable[[Jobs], None], idle: Callable[[], bool] | None = None, patience: int = 0
+    ) -> None:
+        """`idle` is called when there has been nothing to do for a second after some work; False: again later.
+
+        `patience`: turns of the loop that jobs wait for others, if those before them had company.
+        """
         self._name = name
         self._carry_out = carry_out
         self._idle = idle
+        self._patience = patience
+        self._turns = 0  # that are still waited for
+        self._late = 0.0  # and not after this
         self._queue: SimpleQueue[list[Job[Any]] | None] = SimpleQueue()
         self._gathered: list[Job[Any]] = []
         self._waiting: deque[Job[Any]] = deque()
@@ -80,7 +90,8 @@ class Worker:
         job = Job(make, self._loop.create_future(), self._glances)
         self._waiting.append(job)
         if not self._gathered:
-            self._loop.call_soon(self._hand_over)
+            self._late = self._loop.time() + LONGEST
+            self._loop.call_soon(self._gather)
         self._gathered.append(job)
         return job.future
 
@@ -113,8 +124,17 @@ class Worker:
             job.tell()
         self._glance = self._loop.call_later(GLANCE, self._look)
 
+    def _gather(self) -> None:
+        """A turn of the loop is over; if it has nothing else to do, the turns that follow take no time."""
+        if self._turns and len(self._gathered) < _ENOUGH and self._loop.time() < self._late:
+            self._turns -= 1
+            self._loop.call_soon(self._gather)
+        else:
+            self._hand_over()
+
     def _hand_over(self) -> None:
         if self._gathered:
+            self._turns = self._patience if len(self._gathered) > 1 else 0
             self._queue.put(self._gathered)
             self._gathered = []
 
