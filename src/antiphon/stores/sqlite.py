@@ -1,8 +1,8 @@
 """The store in one file (or in memory): one thread writes, all that waits in one commit, and another one reads.
 
 Each operation of a commit has a savepoint, so that one that is refused leaves the others alone; those that only add
-rows share one. If the commit itself fails, all of them have failed. Other processes may use the same file; who finds it
-taken waits a few seconds.
+rows need none, as long as the rows are new. If the commit itself fails, all of them have failed. Other processes may
+use the same file; who finds it taken waits a few seconds.
 
     well ── a batch fails ──▶ ill ── a batch gets through, or a trial, once a second ──▶ well
                                └── a second of input and output that fails: both connections are opened anew
@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import apsw
@@ -37,6 +38,7 @@ _BREAKS = (
     *(apsw.ConnectionClosedError, apsw.CursorClosedError),  # it could not be opened when it was closed for that
 )
 _PATIENCE = 4  # turns of the loop: a commit with many rows takes little longer than one with few
+_KIND = attrgetter("make.__class__")  # of a job
 AGAIN = 1.0  # seconds between two attempts to open a file anew
 
 
@@ -157,36 +159,33 @@ class _Commits(_Side):
         self._clears = True  # the log of changes
 
     def _do(self, jobs: Jobs) -> bool:
-        """A commit that writes nothing tells nothing."""
+        """Rows that are added, in one go; if one of them is there already, all anew, one job after the other."""
+        try:
+            return self._commit(jobs, self._add)
+        except _DEFECTS:
+            self.connection.roll_back()
+            return self._commit(jobs, self._each)
+
+    def _commit(self, jobs: Jobs, add: Callable[[Jobs], None]) -> bool:
+        """One that writes nothing tells nothing."""
         connection = self.connection
         before = connection.changes
         connection.run("BEGIN IMMEDIATE")
-        for adds, alike in groupby(jobs, _adds):
-            if adds:
-                self._add([*alike])
-            else:
-                for job in alike:
-                    self._one(job)
+        for kind, alike in groupby(jobs, _KIND):
+            (add if kind is Addition else self._each)([*alike])
         if not jobs:
             connection.touch()
         connection.run("COMMIT")
         return not jobs or connection.changes != before
 
-    def _add(self, jobs: list[Job[Any]]) -> None:
-        """All at once; if one of the rows is there already, one after the other."""
-        connection = self.connection
-        added = [make for job in jobs if type(make := job.make) is Addition]
-        connection.run("SAVEPOINT one")
-        try:
-            connection.drive(together(added))
-        except _DEFECTS:
-            connection.run("ROLLBACK TO one")
-            for job in jobs:
-                self._one(job)
-        else:
-            for job in jobs:
-                job.give(None)
-        connection.run("RELEASE one")
+    def _add(self, jobs: Jobs) -> None:
+        self.connection.drive(together([make for job in jobs if isinstance(make := job.make, Addition)]))
+        for job in jobs:
+            job.give(None)
+
+    def _each(self, jobs: Jobs) -> None:
+        for job in jobs:
+            self._one(job)
 
     def _one(self, job: Job[Any]) -> None:
         connection = self.connection
@@ -237,10 +236,6 @@ class _Reads(_Side):
             job.give(self.connection.drive(job.make()))
         except AntiphonError as error:
             job.fail(error)
-
-
-def _adds(job: Job[Any]) -> bool:
-    return type(job.make) is Addition
 
 
 def _sentence(error: apsw.Error) -> str:

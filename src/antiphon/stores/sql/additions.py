@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.stores.sql import totals
-from antiphon.stores.sql.operation import Operation, sql
+from antiphon.stores.sql.operation import Operation, Statement
 
 _COLUMNS = (
     *("tenant", "id", "status", "background", "rank", "bearer", "created", "deadline", "ended", "expires", "previous"),
@@ -40,14 +40,14 @@ class Addition(Struct, frozen=True):
 
 def together(added: Sequence[Addition]) -> Operation[None]:
     """The database complains of a row that is there already: then nothing may stay of what was written here."""
-    at = 0
-    while at < len(added):
-        count = min(_MOST, 1 << (len(added) - at).bit_length() - 1)  # powers of two: few statements serve all
-        yield sql(insert(count), *chain.from_iterable([one.values for one in added[at : at + count]]))
-        at += count
-    for tenant in {one.tenant: None for one in added}:
-        sizes = [one.size for one in added if one.tenant == tenant]
-        yield totals.book(tenant, "", len(sizes), sum(sizes))
+    for at in range(0, len(added), _MOST):
+        rows = [one.values for one in added[at : at + _MOST]]
+        yield Statement(insert(len(rows)), tuple(chain.from_iterable(rows)))
+    sizes: dict[str, list[int]] = {}
+    for one in added:
+        sizes.setdefault(one.tenant, []).append(one.size)
+    for tenant, each in sizes.items():
+        yield totals.book(tenant, "", len(each), sum(each))
 
 
 @cache
