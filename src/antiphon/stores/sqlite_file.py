@@ -22,6 +22,7 @@ T = TypeVar("T")
 MEMORY = ":memory:"
 
 BUSY_MS = 5000
+_STATEMENTS = 512  # uses for which apsw remembers a prepared statement: it forgets what was not among the last so many
 _AGAIN = 0.05  # seconds
 _PAGES = 2000  # of the log of changes, after which they are brought into the file: 8 MB
 _SETTINGS: dict[str, Any] = {
@@ -48,7 +49,7 @@ class Connection:
     """Used by one thread at a time."""
 
     def __init__(self, path: str) -> None:
-        self._connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        self._connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS)
         self._connection.set_busy_timeout(BUSY_MS)
         self._execute = self._connection.cursor().execute
         self._texts = _Texts()

@@ -19,6 +19,7 @@ _COLUMNS = (
     *("conversation", "owner", "lease", "fence", "bytes", "request", "response", "tape"),
 )
 _MOST = 16  # rows of a statement
+_OR_FAIL = "INSERT OR FAIL"  # SQLite need not note how to take back the rows before one that is there already
 
 Values = tuple[Any, ...]
 
@@ -39,10 +40,10 @@ class Addition(Struct, frozen=True):
 
 
 def together(added: Sequence[Addition]) -> Operation[None]:
-    """The database complains of a row that is there already: then nothing may stay of what was written here."""
+    """For SQLite. It complains of a row that is there already: then nothing may stay of what was written here."""
     for at in range(0, len(added), _MOST):
         rows = [one.values for one in added[at : at + _MOST]]
-        yield Statement(insert(len(rows)), tuple(chain.from_iterable(rows)))
+        yield Statement(insert(len(rows), _OR_FAIL), tuple(chain.from_iterable(rows)))
     sizes: dict[str, list[int]] = {}
     for one in added:
         sizes.setdefault(one.tenant, []).append(one.size)
@@ -51,9 +52,9 @@ def together(added: Sequence[Addition]) -> Operation[None]:
 
 
 @cache
-def insert(count: int) -> str:
+def insert(count: int, verb: str = "INSERT") -> str:
     """So many rows."""
     width = len(_COLUMNS)
     rows = [", ".join(f"${row * width + column + 1}" for column in range(width)) for row in range(count)]
-    into = f"INSERT INTO responses ({', '.join(_COLUMNS)}, hidden, attempts) VALUES "
+    into = f"{verb} INTO responses ({', '.join(_COLUMNS)}, hidden, attempts) VALUES "
     return into + ", ".join(f"({row}, 0, 1)" for row in rows)
