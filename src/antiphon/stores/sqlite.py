@@ -169,19 +169,18 @@ class _Commits(_Side):
     def _commit(self, jobs: Jobs, add: Callable[[Jobs], None]) -> bool:
         """One that writes nothing tells nothing."""
         connection = self.connection
-        before = connection.changes
+        before = connection.changes()
         connection.run("BEGIN IMMEDIATE")
         for kind, alike in groupby(jobs, _KIND):
             (add if kind is Addition else self._each)([*alike])
         if not jobs:
             connection.touch()
         connection.run("COMMIT")
-        return not jobs or connection.changes != before
+        return not jobs or connection.changes() != before
 
     def _add(self, jobs: Jobs) -> None:
+        """All of it comes to None."""
         self.connection.drive(together([make for job in jobs if isinstance(make := job.make, Addition)]))
-        for job in jobs:
-            job.give(None)
 
     def _each(self, jobs: Jobs) -> None:
         for job in jobs:

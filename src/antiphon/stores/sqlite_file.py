@@ -52,6 +52,7 @@ class Connection:
         self._connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS)
         self._connection.set_busy_timeout(BUSY_MS)
         self._execute = self._connection.cursor().execute
+        self.changes = self._connection.total_changes  # rows that were written, since it was opened
         self._texts = _Texts()
 
     def run(self, text: str) -> Rows:
@@ -70,11 +71,6 @@ class Connection:
     def set(self, settings: dict[str, Any]) -> None:
         for name, value in settings.items():
             self._connection.pragma(name, value)
-
-    @property
-    def changes(self) -> int:
-        """Rows that were written, since it was opened."""
-        return self._connection.total_changes()
 
     def touch(self) -> None:
         """Have a page written by the next commit, with what stands in it: this number is nobody's."""

@@ -31,30 +31,29 @@ GLANCE = 1.0
 
 
 class Job(Struct, Generic[T], eq=False):
+    """Carried out without being given a value or an error, it has come to None."""
+
     make: Callable[[], Operation[T]]
     future: asyncio.Future[T]
     begun: int
-    settled: bool = False
     withdrawn: bool = False
     value: T | None = None
     error: Exception | None = None
 
     def give(self, value: T) -> None:
-        self.value, self.error, self.settled = value, None, True
+        self.value, self.error = value, None
 
     def fail(self, error: Exception) -> None:
-        self.error, self.settled = error, True
+        self.error = error
 
     def tell(self) -> None:
         """Whoever awaits it, if there still is somebody."""
         if self.future.done():
             return
-        if not self.settled:
-            self.future.set_exception(Internal("The store failed."))
-        elif self.error is not None:
+        if self.error is not None:
             self.future.set_exception(self.error)
         else:
-            self.future.set_result(self.value)  # type: ignore[arg-type]  # a settled job without an error has one
+            self.future.set_result(self.value)  # type: ignore[arg-type]  # None only where that is what it comes to
 
 
 Jobs = Sequence[Job[Any]]
@@ -143,6 +142,12 @@ class Worker:
             self._waiting.popleft()
             job.tell()
 
+    def _give_up(self, jobs: Jobs) -> None:
+        """Also what came to its end before the defect: whether it stays is not known."""
+        for job in jobs:
+            job.fail(Internal("The store failed."))
+        self._settle(jobs)
+
     # ---- in the thread
 
     def _work(self) -> None:
@@ -161,10 +166,12 @@ class Worker:
             restless = self._idle is not None and (bool(jobs) or not self._idle())
 
     def _do(self, jobs: list[Job[Any]]) -> None:
+        following = self._give_up  # unless they are carried out
         try:
             self._carry_out([job for job in jobs if not job.withdrawn])
+            following = self._settle
         finally:
-            self._loop.call_soon_threadsafe(self._settle, jobs)
+            self._loop.call_soon_threadsafe(following, jobs)
 
     def _take(self, restless: bool) -> list[Job[Any]] | None:
         """All that waits; none: it is quiet. None: the end."""
