@@ -231,6 +231,16 @@ async def test_what_a_hidden_response_need_not_keep_leaves_no_byte_behind(path: 
     assert b"hello" not in bytes_of(path)
 
 
+async def test_what_was_written_does_not_stay_in_memory(path: Path, clock: Clock) -> None:
+    async with opened(path, clock) as store:
+        before, _ = apsw.status(apsw.SQLITE_STATUS_MEMORY_USED)
+        for count in range(1, 9):
+            large = (whole(clock, response(clock, text="x" * 1_000_000)) for _ in range(count))
+            await asyncio.gather(*(store.finish(TENANT, ended) for ended in large))
+        held, _ = apsw.status(apsw.SQLITE_STATUS_MEMORY_USED)
+        assert held - before < 12_000_000, "the cache, and one response"
+
+
 async def test_a_closed_store_says_so(path: Path, clock: Clock) -> None:
     store = SqliteStore(str(path), TTL, clock)
     with pytest.raises(Unavailable):

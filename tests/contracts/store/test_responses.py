@@ -320,10 +320,12 @@ async def test_a_refused_operation_leaves_those_beside_it_alone(store: Store, cl
     assert (await store.tenants())[TENANT][0] == 20
 
 
-@pytest.mark.parametrize("count", [1, 2, 37])
-async def test_responses_that_come_at_once_are_kept_each_as_its_own(store: Store, clock: Clock, count: int) -> None:
+@pytest.mark.parametrize(("count", "length"), [(1, 50), (2, 50), (37, 50), (5, 100_000)])
+async def test_responses_that_come_at_once_are_kept_each_as_its_own(
+    store: Store, clock: Clock, count: int, length: int
+) -> None:
     tenants = [f"tenant{number % 2}" for number in range(count)]
-    ends = [whole(clock, response(clock, text=str(number) * 50)) for number in range(count)]
+    ends = [whole(clock, response(clock, text=str(number) * length)) for number in range(count)]
     begun = response(clock)
     await asyncio.gather(
         *(store.finish(tenant, ended) for tenant, ended in zip(tenants, ends, strict=True)),

@@ -19,6 +19,7 @@ _COLUMNS = (
     *("conversation", "owner", "lease", "fence", "bytes", "request", "response", "tape"),
 )
 _MOST = 16  # rows of a statement
+_MUCH = 256 * 1024  # bytes of them all: a prepared statement holds on to what it wrote until it is run again
 _OR_FAIL = "INSERT OR FAIL"  # SQLite need not note how to take back the rows before one that is there already
 
 Values = tuple[Any, ...]
@@ -41,8 +42,9 @@ class Addition(Struct, frozen=True):
 
 def together(added: Sequence[Addition]) -> Operation[None]:
     """For SQLite. It complains of a row that is there already: then nothing may stay of what was written here."""
-    for at in range(0, len(added), _MOST):
-        rows = [one.values for one in added[at : at + _MOST]]
+    most = _MOST if sum([one.size for one in added]) < _MUCH else 1
+    for at in range(0, len(added), most):
+        rows = [one.values for one in added[at : at + most]]
         yield Statement(insert(len(rows), _OR_FAIL), tuple(chain.from_iterable(rows)))
     sizes: dict[str, list[int]] = {}
     for one in added:
