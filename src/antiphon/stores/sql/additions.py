@@ -6,7 +6,6 @@ turn among them.
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -44,8 +43,11 @@ def together(added: Sequence[Addition]) -> Operation[None]:
     """For SQLite. It complains of a row that is there already: then nothing may stay of what was written here."""
     most = _MOST if sum([one.size for one in added]) < _MUCH else 1
     for at in range(0, len(added), most):
-        rows = [one.values for one in added[at : at + most]]
-        yield Statement(insert(len(rows), _OR_FAIL), tuple(chain.from_iterable(rows)))
+        rows = added[at : at + most]
+        values: list[Any] = []
+        for one in rows:
+            values += one.values
+        yield Statement(insert(len(rows), _OR_FAIL), tuple(values))
     sizes: dict[str, list[int]] = {}
     for one in added:
         sizes.setdefault(one.tenant, []).append(one.size)
