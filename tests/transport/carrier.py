@@ -35,12 +35,12 @@ class Carrier:
         self.state = ServerState()
         self.transport: Any = Transport()
         self.write_paused = False
-        self.reading = True
+        self.read_paused = False
         self.seen: list[str] = []
         self._writable = asyncio.Event()
 
     def cycle(self, method: str = "POST", *headers: Header) -> Cycle:
-        return Cycle(self, method, b"/", b"", [*headers])
+        return Cycle(self, method, b"/", b"", dict(headers))
 
     def pause_writing(self) -> None:
         self.write_paused = True
@@ -53,7 +53,7 @@ class Carrier:
         await self._writable.wait()
 
     def resume_reading(self) -> None:
-        self.reading = True
+        self.read_paused = False
 
     def replied(self) -> None:
         self.seen.append("replied")

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
-from antiphon.transport.line import ClientGone, Header
+from antiphon.transport.line import ClientGone, Header, repeated
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -22,14 +22,18 @@ class AsgiLine:
         self.method: str = scope["method"]
         self.path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.query: bytes = scope.get("query_string", b"")
-        self.headers: Sequence[Header] = scope["headers"]
-        self.fields = dict(self.headers)
+        self.fields: dict[bytes, bytes] = dict(scope["headers"])
+        self.repeated = repeated(scope["headers"])
         self.more = True
         self._receive = receive
         self._send = send
         self._gone: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._listening: asyncio.Task[None] | None = None
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        return asyncio.current_task()
 
     async def read(self) -> bytes:
         message = await self._receive()

@@ -21,9 +21,10 @@ from antiphon.errors import AntiphonError, BadRequest, HeadersTooLarge, Internal
 from antiphon.ids import new_id
 from antiphon.transport import problems
 from antiphon.transport.cycle import Cycle
+from antiphon.transport.familiar import LENGTH, Familiar, familiar
 from antiphon.transport.heads import Heads
 from antiphon.transport.http import JSON, Request
-from antiphon.transport.line import CLOSE, Header
+from antiphon.transport.line import CLOSE, Header, repeated
 from antiphon.transport.settings import ServerSettings
 from antiphon.transport.unread import Unread
 
@@ -40,9 +41,9 @@ Awaited = Literal["head", "body", "request", "nothing"]
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_active", "_answer", "_arrived", "_fault", "_head_cap", "_headers", "_read_paused", "_receiving",
-        "_refused_at", "_seen", "_settings", "_since", "_unread", "_url", "_waiting", "_writable", "cycle",
-        "heads", "loop", "parser", "state", "transport", "write_paused",
+        "_active", "_answer", "_arrived", "_between", "_fault", "_fresh", "_head_cap", "_headers", "_known", "_owed",
+        "_receiving", "_refused_at", "_seen", "_settings", "_since", "_unread", "_url", "_waiting", "_writable",
+        "cycle", "heads", "loop", "parser", "read_paused", "state", "transport", "write_paused",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -76,7 +77,11 @@ class Connection(asyncio.Protocol):
         self._seen: tuple[Cycle | None, Awaited] = (None, "head")  # at the last look at the clocks
         self._since = self.loop.time()  # it was first seen
         self._refused_at = 0.0
-        self._read_paused = False
+        self.read_paused = False
+        self._between = True  # requests: nothing has come of the next one, or all of the last
+        self._known: Familiar | None = None  # the head of a request, for who sends it again
+        self._owed = 0  # bytes that are missing from the body behind it
+        self._fresh = b""  # what the parser is given, from the first byte of a request on
         self._writable: asyncio.Event | None = None
         self._unread: Unread | None = None
 
@@ -89,15 +94,24 @@ class Connection(asyncio.Protocol):
         self.state.connections.discard(self)
         self._lose()
         self.resume_writing()
-        self.parser = self.cycle = self._active = self._receiving = None  # they know us
+        self.parser = self.cycle = self._active = self._receiving = self._known = None  # they know us
         self._seen = (None, "nothing")
 
     def data_received(self, data: bytes) -> None:
         if self._refused_at:
             return
+        if self._owed:
+            data = self._take_owed(data)
+        while self._between and self._known is not None and (length := self._known.length_in(data)):
+            data = self._meet_again(self._known, length, data)
+        if data:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         self._arrived += len(data)
         if data.find(b"h2c", 0, _H2C_WITHIN) >= 0 and not (self._receiving and self._receiving.more):
             data = _without_h2c(data)
+        self._fresh, self._between = data if self._between else b"", False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -107,13 +121,37 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             _log.debug("What was received is not HTTP, or more than is taken.")
             self._refuse(self._fault)
+        self._fresh = b""
         if self._arrived > self._head_cap:
             self._refuse(self._too_large())
+
+    def _meet_again(self, known: Familiar, length: bytes, data: bytes) -> bytes:
+        """A request whose head is known. What follows it is given back."""
+        start, size = len(known.before) + len(length) + len(known.after), int(length)
+        body = data[start : start + size]
+        self._owed = size - len(body)
+        fields = {**known.fields, LENGTH: length}
+        cycle = Cycle(self, known.method, known.path, known.query, fields, body=body, more=self._owed > 0)
+        self._between = not cycle.more
+        self._come(cycle)
+        if len(body) > READ_BUFFER:
+            self._pause_reading()
+        return data[start + size :]
+
+    def _take_owed(self, data: bytes) -> bytes:
+        """The body goes on. What follows it is given back."""
+        piece = data[: self._owed]
+        self._owed -= len(piece)
+        self.on_body(piece)
+        if not self._owed:
+            self.on_message_complete()
+        return data[len(piece) :]
 
     # What the parser calls.
 
     def on_message_begin(self) -> None:
         self._url = b""
+        self._between = False
         self._headers = []  # trailers of the last one are dropped
         self._arrived = self._arrived or 1
 
@@ -124,6 +162,7 @@ class Connection(asyncio.Protocol):
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        fresh, self._fresh = self._fresh, b""  # what follows is another's
         if self._arrived > self._head_cap and self._head_size() > self._head_cap:
             self._fault = self._too_large()
             raise self._fault
@@ -134,17 +173,17 @@ class Connection(asyncio.Protocol):
         if self.parser.should_upgrade() and self._wants_socket():
             self._receiving = None
             return
-        parser, before = self.parser, self.cycle
-        cycle = Cycle(self, parser.get_method().decode("ascii"), path, query, self._headers)
-        cycle.keep_alive = parser.should_keep_alive() and not self._is_old(cycle)
-        self._headers = []  # what comes now are trailers; they must not pass for headers
-        self.cycle = self._receiving = cycle
-        if before is None or before.complete:
-            self._start(cycle)
-        else:
-            self._waiting.append(cycle)
-            if len(self._waiting) >= PIPELINED:
-                self._pause_reading()
+        headers, self._headers = self._headers, []  # what comes now are trailers; they must not pass for headers
+        fields = dict(headers)
+        cycle = Cycle(self, self.parser.get_method().decode("ascii"), path, query, fields)
+        if len(fields) != len(headers):
+            cycle.repeated = repeated(headers)
+        cycle.keep_alive = self.parser.should_keep_alive() and not self._is_old(cycle)
+        if not cycle.keep_alive:
+            self._known = None  # what follows the last one is nobody's business, known or not
+        elif fresh and self.parser.get_http_version() == "1.1":
+            self._known = familiar(fresh, cycle, self._head_cap) or self._known
+        self._come(cycle)
 
     def on_body(self, piece: bytes) -> None:
         self._arrived = 0
@@ -154,13 +193,14 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._arrived = 0
+        self._between = True
         if self._receiving is not None:
             self._receiving.take_end()
 
     # What a cycle calls.
 
     def replied(self) -> None:
-        if (self._read_paused or self._waiting) and not self.transport.is_closing():
+        if (self.read_paused or self._waiting) and not self.transport.is_closing():
             self.resume_reading()
             if self._waiting:
                 self._start(self._waiting.popleft())
@@ -178,8 +218,8 @@ class Connection(asyncio.Protocol):
             await self._writable.wait()
 
     def resume_reading(self) -> None:
-        if self._read_paused:
-            self._read_paused = False
+        if self.read_paused:
+            self.read_paused = False
             self.transport.resume_reading()
 
     # What the transport calls.
@@ -222,7 +262,7 @@ class Connection(asyncio.Protocol):
     def _awaited(self) -> Awaited:
         """What the client owes us just now."""
         cycle = self.cycle
-        if self._read_paused:
+        if self.read_paused:
             return "nothing"
         if cycle is None or (cycle.complete and (self._arrived or cycle.more)):  # nobody needs the rest of that body
             return "head"
@@ -239,6 +279,16 @@ class Connection(asyncio.Protocol):
         elif awaited == "request" and passed > self._settings.timeout_keep_alive:
             self.transport.close()
 
+    def _come(self, cycle: Cycle) -> None:
+        """It is the newest: answered now, or after those before it."""
+        before, self.cycle, self._receiving = self.cycle, cycle, cycle
+        if before is None or before.complete:
+            self._start(cycle)
+        else:
+            self._waiting.append(cycle)
+            if len(self._waiting) >= PIPELINED:
+                self._pause_reading()
+
     def _start(self, cycle: Cycle) -> None:
         self._active = cycle
         # With a name, and without the loop's help: a request's task costs a fifth less.
@@ -250,8 +300,8 @@ class Connection(asyncio.Protocol):
         return b"connection" in cycle.fields and self.parser.get_http_version() == "1.0"
 
     def _pause_reading(self) -> None:
-        if not self._read_paused and not self.transport.is_closing():
-            self._read_paused = True
+        if not self.read_paused and not self.transport.is_closing():
+            self.read_paused = True
             self.transport.pause_reading()
 
     def _lose(self) -> None:

@@ -5,9 +5,10 @@ of the event loop. Nothing is made here to wait with before somebody has to wait
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
+from msgspec import Struct
 from uvicorn.server import ServerState
 
 from antiphon.transport.heads import Heads
@@ -26,6 +27,7 @@ class Carrier(Protocol):
     heads: Heads
     state: ServerState  # with the headers that every reply has, and the tasks that answer
     transport: asyncio.Transport
+    read_paused: bool  # is the client let wait, since enough of what it sent waits?
     write_paused: bool  # has the client too much unread?
 
     async def drain(self) -> None:
@@ -40,51 +42,47 @@ class Carrier(Protocol):
         """Nothing more will be said, and the reply is not over."""
 
 
-class Cycle:
-    __slots__ = (
-        "_body", "_first", "_gone", "_news", "carrier", "chunked", "complete", "fields", "gone", "head", "headers",
-        "keep_alive", "method", "more", "path", "query", "started", "task",
-    )  # fmt: skip
-
-    def __init__(self, carrier: Carrier, method: str, path: bytes, query: bytes, headers: list[Header]) -> None:
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self.fields = dict(headers)
-        self.more = True
-        self.keep_alive = True  # is the connection to be kept after it?
-        self.started = self.complete = False  # of the reply
-        self.chunked = False
-        self.gone = False  # there is nobody any more
-        self.head = b""  # of a reply, as long as it is held back
-        self.task: asyncio.Task[None] | None = None
-        self.carrier = carrier
-        self._body: bytes | bytearray = b""
-        self._news: asyncio.Event | None = None  # for who waits for the body
-        self._gone: Callable[[], None] | None = None
-        self._first: Callable[[], None] | None = None
+class Cycle(Struct, eq=False):
+    carrier: Carrier
+    method: str
+    path: bytes
+    query: bytes
+    fields: dict[bytes, bytes]
+    repeated: Collection[bytes] = ()
+    keep_alive: bool = True  # is the connection to be kept after it?
+    body: bytes | bytearray = b""  # what nobody has read yet of it
+    more: bool = True
+    started: bool = False  # the reply is
+    complete: bool = False
+    chunked: bool = False
+    gone: bool = False  # there is nobody any more
+    head: bytes = b""  # of a reply, as long as it is held back
+    task: asyncio.Task[None] | None = None
+    _news: asyncio.Event | None = None  # for who waits for the body
+    _gone: Callable[[], None] | None = None
+    _first: Callable[[], None] | None = None
 
     def read(self) -> bytes | Awaitable[bytes]:
         if self.gone or self.complete:
             raise ClientGone
-        if self.more and not self._body:
+        if self.more and not self.body:
             return self._read_next()
-        body, self._body = self._body, b""
-        self.carrier.resume_reading()
+        body, self.body = self.body, b""
+        if self.carrier.read_paused:
+            self.carrier.resume_reading()
         return bytes(body)
 
     def take(self, piece: bytes) -> int:
         """Of the body, from the client. How much of it waits to be read?"""
-        if self._body:
-            if isinstance(self._body, bytes):  # a client may send it byte by byte
-                self._body = bytearray(self._body)
-            self._body += piece
+        if self.body:
+            if isinstance(self.body, bytes):  # a client may send it byte by byte
+                self.body = bytearray(self.body)
+            self.body += piece
         else:
-            self._body = piece
+            self.body = piece
         if self._news is not None:
             self._news.set()
-        return len(self._body)
+        return len(self.body)
 
     def take_end(self) -> None:
         """Of the body."""
@@ -101,11 +99,12 @@ class Cycle:
 
     def reply(self, status: int, headers: Sequence[Header], body: bytes) -> Awaitable[None] | None:
         carrier = self.carrier
-        if carrier.write_paused and not self.gone:
+        if self.gone:
+            return None
+        if carrier.write_paused:
             return self._when_read(self.reply, status, headers, body)
-        if not self.gone:
-            carrier.transport.write(self._begun(status, headers, b"" if self.method == "HEAD" else body))
-            self._complete()
+        carrier.transport.write(self._begun(status, headers, b"" if self.method == "HEAD" else body))
+        self._complete()
         return None
 
     def begin(self, status: int, headers: Sequence[Header]) -> Awaitable[None] | None:
@@ -149,7 +148,8 @@ class Cycle:
     def watch(self, gone: Callable[[], None] | None) -> None:
         self._gone = gone
         if gone is not None:
-            self.carrier.resume_reading()  # who does not read does not notice either
+            if self.carrier.read_paused:  # who does not read does not notice either
+                self.carrier.resume_reading()
             if self.gone:
                 asyncio.get_running_loop().call_soon(self._tell_gone)
 
@@ -203,7 +203,7 @@ class Cycle:
             self._news = asyncio.Event()
             if self.fields.get(_EXPECTS, b"").lower() == b"100-continue" and self.is_open():
                 self.carrier.transport.write(_CONTINUE)
-        while self.more and not self._body and not self.gone:
+        while self.more and not self.body and not self.gone:
             self._news.clear()
             self.carrier.resume_reading()
             await self._news.wait()

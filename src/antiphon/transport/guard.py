@@ -53,7 +53,7 @@ class Guard:
         key that the store has to be asked for."""
         request.principal, request.tenant = NOBODY, ""  # as long as nobody is known
         headers = request.headers
-        host = request.header_once(b"host") if request.repeats else headers.get(b"host")
+        host = request.header_once(b"host") if request.repeated else headers.get(b"host")
         if host not in self._known_hosts:
             self._check_host(host)
         if b"origin" in headers:

@@ -35,7 +35,7 @@ class Request:
 
     __slots__ = (
         "about", "account", "began", "headers", "id", "ignored", "line", "method", "params", "path", "principal",
-        "repeats", "reply_headers", "status", "tenant",
+        "repeated", "reply_headers", "status", "tenant",
     )  # fmt: skip
 
     params: dict[str, str]  # what fills the names in the path; only where it has any
@@ -49,7 +49,7 @@ class Request:
         # As it came, not decoded: `/v1%2fresponses` is not `/v1/responses`. What is matched is what is authorised.
         self.path = line.path
         self.headers = headers = line.fields
-        self.repeats = len(headers) != len(line.headers)
+        self.repeated = line.repeated
         self.id = _request_id(headers[b"x-request-id"]) if b"x-request-id" in headers else new_id("req")
         self.reply_headers: list[Header] = [(b"x-request-id", self.id.encode())]
         self.status = 0
@@ -59,13 +59,11 @@ class Request:
 
     def header_once(self, name: bytes) -> bytes | None:
         """A header that must not be repeated; None if it is missing or ambiguous."""
-        if self.repeats and sum(given == name for given, _ in self.line.headers) > 1:
-            return None
-        return self.headers.get(name)
+        return None if name in self.repeated else self.headers.get(name)
 
     def read_body(self, limits: Limits) -> Awaitable[bytes]:
         """All of a JSON body; refused as soon as it is known to be too large or of another type."""
-        if self.repeats or self.headers.get(b"content-type") != b"application/json":
+        if self.repeated or self.headers.get(b"content-type") != b"application/json":
             self._check_media_type()
         return self._read(limits.body_bytes)
 

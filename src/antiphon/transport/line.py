@@ -4,7 +4,9 @@ Whatever is said to somebody who has left is dropped. What is given back has to 
 much unread.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 Header = tuple[bytes, bytes]
@@ -30,12 +32,12 @@ class Line(Protocol):
     def query(self) -> bytes: ...
 
     @property
-    def headers(self) -> Sequence[Header]:
-        """As they came, but for their names, which are in lower case."""
+    def fields(self) -> dict[bytes, bytes]:
+        """The headers by name, in lower case; of one that is repeated, the last."""
 
     @property
-    def fields(self) -> dict[bytes, bytes]:
-        """The headers by name; of one that is repeated, the last."""
+    def repeated(self) -> Collection[bytes]:
+        """Names of headers that came more than once."""
 
     @property
     def more(self) -> bool:
@@ -55,8 +57,17 @@ class Line(Protocol):
     def end(self, piece: bytes = b"") -> Awaitable[None] | None:
         """The last piece."""
 
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """That answers it."""
+
     def watch(self, gone: Callable[[], None] | None) -> None:
         """What is called, once, when the client has left; None: nobody wants to know any more."""
 
     def close(self) -> None:
         """Nothing more will be said, whether or not the reply came to its end."""
+
+
+def repeated(headers: Iterable[Header]) -> frozenset[bytes]:
+    """Names that are there more than once."""
+    return frozenset(name for name, times in Counter(name for name, _ in headers).items() if times > 1)
