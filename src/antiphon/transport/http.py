@@ -61,11 +61,18 @@ class Request:
         """A header that must not be repeated; None if it is missing or ambiguous."""
         return None if name in self.repeated else self.headers.get(name)
 
-    def read_body(self, limits: Limits) -> Awaitable[bytes]:
+    async def read_body(self, limits: Limits) -> bytes:
         """All of a JSON body; refused as soon as it is known to be too large or of another type."""
-        if self.repeated or self.headers.get(b"content-type") != b"application/json":
+        headers, line = self.headers, self.line
+        if self.repeated or headers.get(b"content-type") != b"application/json":
             self._check_media_type()
-        return self._read(limits.body_bytes)
+        if line.more or b"content-encoding" in headers or b"transfer-encoding" in headers:
+            return await self._read(limits.body_bytes)
+        body = line.read()  # all of it is there
+        assert isinstance(body, bytes)
+        if len(body) > limits.body_bytes:
+            raise _too_large(limits.body_bytes)
+        return body
 
     async def read_form(self, cap: int) -> tuple[bytes, bytes]:
         """All of a form that may have files in it, and the content type, which says how it is divided."""
