@@ -40,7 +40,7 @@ class Carrier:
         self._writable = asyncio.Event()
 
     def cycle(self, method: str = "POST", *headers: Header) -> Cycle:
-        return Cycle(self, method, b"/", b"", dict(headers))
+        return Cycle(self, method, b"/", b"", dict(headers), task=asyncio.current_task())
 
     def pause_writing(self) -> None:
         self.write_paused = True

@@ -5,37 +5,34 @@ from collections.abc import Awaitable
 from types import TracebackType
 from typing import TypeVar
 
+from msgspec import Struct
+
 from antiphon.transport.http import ClientGone, Request
 from antiphon.transport.line import Line
 
 T = TypeVar("T")
 
 
-class Attendance:
-    __slots__ = ("_driver", "_gone", "_line")
-
-    _driver: asyncio.Task[object]
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
-        self._gone = False
+class Attendance(Struct, eq=False):
+    line: Line
+    driver: asyncio.Task[None] | None = None
+    gone: bool = False
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._driver = task
-        self._line.watch(self._leave)
+        self.driver = self.line.task
+        self.line.watch(self._leave)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._line.watch(None)
-        if self._gone and self._driver.uncancel() == 0 and kind is asyncio.CancelledError:
+        self.line.watch(None)
+        if self.gone and self.driver is not None and self.driver.uncancel() == 0 and kind is asyncio.CancelledError:
             raise ClientGone from error
 
     def _leave(self) -> None:
-        self._gone = True
-        self._driver.cancel()
+        self.gone = True
+        if self.driver is not None:
+            self.driver.cancel()
 
 
 async def attended(request: Request, work: Awaitable[T]) -> T:
