@@ -6,7 +6,6 @@ most by far. So a request is first cut into its fields, as they came; if all the
 read. What is not known, and what is wrong in any way, goes the way that every request can go (codec.py).
 """
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -58,10 +57,16 @@ class Kinds:
         kind = self._known.get(key)
         if kind is None or (before is not None and not _is_name(before, limits)):
             return self._met(key, decode_create(body, limits))
-        if type(given) is not list:
-            return _of_kind(kind, before, given)
-        said = read_create({_INPUT: given}, len(body), limits)
-        return _of_kind(kind, before, said.request.input, said.ignored)
+        sent, ignored = kind.sent, kind.ignored
+        if type(given) is str:
+            items: str | list[InputItem] = [Message(role="user", content=[InputText(text=given)])]
+        elif given is None:
+            items, sent = [], kind.silent
+        else:
+            said = read_create({_INPUT: given}, len(body), limits)
+            items = said.request.input
+            ignored = [*ignored, *said.ignored] if said.ignored else ignored
+        return Decoded(replace(kind.request, input=items, previous_response_id=before), sent, ignored, kind)
 
     def _met(self, key: Key, decoded: Decoded) -> Decoded:
         """The first of its kind. What names an MCP server may hold its secrets: that is not kept."""
@@ -83,16 +88,6 @@ def _kind(decoded: Decoded, within: list[str]) -> Kind:
     request = replace(decoded.request, input=[], previous_response_id=None)
     ignored = [name for name in decoded.ignored if name not in within]
     return Kind(request, decoded.sent | {_INPUT}, decoded.sent - {_INPUT}, ignored)
-
-
-def _of_kind(
-    kind: Kind, before: str | None, given: str | list[InputItem] | None, within: Sequence[str] = ()
-) -> Decoded:
-    if given is None:
-        return Decoded(replace(kind.request, input=[], previous_response_id=before), kind.silent, kind.ignored, kind)
-    items = [Message(role="user", content=[InputText(text=given)])] if isinstance(given, str) else given
-    request = replace(kind.request, input=items, previous_response_id=before)
-    return Decoded(request, kind.sent, [*kind.ignored, *within] if within else kind.ignored, kind)
 
 
 def _is_name(before: str, limits: Limits) -> bool:
