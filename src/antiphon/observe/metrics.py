@@ -72,9 +72,10 @@ class Metrics:
         self._first = registry.histogram(
             "antiphon_time_to_first_token_seconds", "From a response's creation to its first token.", bounds=WAITS
         )[()]
-        self._queue_time = registry.histogram(
+        # Told how many seconds a work has waited when it has its turn at a model.
+        self.waited: Callable[[float], None] = registry.histogram(
             "antiphon_request_queue_time_seconds", "For how long a work waited for its model.", bounds=WAITS
-        )[()]
+        )[()].observe
         self._per_token = registry.histogram(
             "antiphon_time_per_output_token_seconds", "Mean time between a response's tokens.", bounds=PER_TOKEN
         )[()]
@@ -121,10 +122,6 @@ class Metrics:
             self._first.observe(ttft)
             if counts.output_tokens > 1:
                 self._per_token.observe((duration - ttft) / (counts.output_tokens - 1))
-
-    def waited(self, seconds: float) -> None:
-        """A work has its turn at a model."""
-        self._queue_time.observe(seconds)
 
     def insisted(self, reason: str, outcome: str) -> None:
         """A model did not do what was asked of it: it was mended, asked again, or given up."""

@@ -4,7 +4,7 @@ What is not public by exact path needs a key, also what does not exist. Nothing 
 was put together from headers. Whose a known key is costs a look-up of its digest; others wait for the store.
 """
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable
 
 from antiphon.config import Config
 from antiphon.config.api_keys import given_keys
@@ -60,7 +60,10 @@ class Guard:
             self._check_origin(request)
         if request.path in PUBLIC or (request.method == "OPTIONS" and self._is_preflight(request)):
             return None
-        principal = self._known(request) if self._keys.required or _bears_ours(headers) else EVERYBODY
+        principal: Principal | None = EVERYBODY
+        # What looks like a key of the store is asked for, though nobody needs one yet: it may be the first.
+        if self._keys.required or MARK in headers.get(b"authorization", b"") or MARK in headers.get(b"x-api-key", b""):
+            principal = self._known(request)
         if principal is None:
             return self._ask(request)
         request.principal, request.tenant = principal, principal.tenant
@@ -175,13 +178,6 @@ def _given(request: Request) -> list[bytes]:
     key = request.header_once(b"x-api-key")
     given = [bearer] if bearer and scheme.lower() == b"bearer" else []
     return [*given, key] if key else given
-
-
-def _bears_ours(headers: Mapping[bytes, bytes]) -> bool:
-    """What looks like a key of the store is asked for, though nobody needs one yet: it may be the first."""
-    if b"authorization" in headers and MARK in headers[b"authorization"]:
-        return True
-    return b"x-api-key" in headers and MARK in headers[b"x-api-key"]
 
 
 def _refusal() -> NotAuthenticated:
