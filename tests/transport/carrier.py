@@ -55,8 +55,8 @@ class Carrier:
     def resume_reading(self) -> None:
         self.read_paused = False
 
-    def replied(self) -> None:
-        self.seen.append("replied")
+    def replied(self, cycle: Cycle) -> None:
+        self.seen.append("replied" if cycle.keep_alive else "replied for the last time")
 
     def left_open(self, cycle: Cycle) -> None:
         self.seen.append("left open")

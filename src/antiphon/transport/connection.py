@@ -102,10 +102,12 @@ class Connection(asyncio.Protocol):
             return
         if self._owed:
             data = self._take_owed(data)
-        while self._between and self._known is not None and (length := self._known.length_in(data)):
-            data = self._meet_again(self._known, length, data)
-        if data:
-            self._parse(data)
+        while data:
+            known = self._known if self._between else None
+            if known is None or not (length := known.length_in(data)):
+                self._parse(data)
+                return
+            data = self._meet_again(known, length, data)
 
     def _parse(self, data: bytes) -> None:
         self._arrived += len(data)
@@ -127,7 +129,7 @@ class Connection(asyncio.Protocol):
 
     def _meet_again(self, known: Familiar, length: bytes, data: bytes) -> bytes:
         """A request whose head is known. What follows it is given back."""
-        start, size = len(known.before) + len(length) + len(known.after), int(length)
+        start, size = known.size + len(length), int(length)
         body = data[start : start + size]
         self._owed = size - len(body)
         fields = {**known.fields, LENGTH: length}
@@ -199,8 +201,10 @@ class Connection(asyncio.Protocol):
 
     # What a cycle calls.
 
-    def replied(self) -> None:
-        if (self.read_paused or self._waiting) and not self.transport.is_closing():
+    def replied(self, cycle: Cycle) -> None:
+        if not cycle.keep_alive:
+            self.transport.close()
+        elif (self.read_paused or self._waiting) and not self.transport.is_closing():
             self.resume_reading()
             if self._waiting:
                 self._start(self._waiting.popleft())

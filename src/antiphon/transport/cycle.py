@@ -35,8 +35,8 @@ class Carrier(Protocol):
 
     def resume_reading(self) -> None: ...
 
-    def replied(self) -> None:
-        """A reply is over: the next one's turn."""
+    def replied(self, cycle: "Cycle") -> None:
+        """Its reply is over: the next one's turn, if the connection is to be kept."""
 
     def left_open(self, cycle: "Cycle") -> None:
         """Nothing more will be said, and the reply is not over."""
@@ -104,7 +104,8 @@ class Cycle(Struct, eq=False):
         if carrier.write_paused:
             return self._when_read(self.reply, status, headers, body)
         carrier.transport.write(self._begun(status, headers, b"" if self.method == "HEAD" else body))
-        self._complete()
+        self.complete = True
+        carrier.replied(self)
         return None
 
     def begin(self, status: int, headers: Sequence[Header]) -> Awaitable[None] | None:
@@ -128,8 +129,11 @@ class Cycle(Struct, eq=False):
             return self._when_read(self.end, piece)
         if not self.gone:
             chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
+            if self.complete:
+                raise RuntimeError("A reply was ended twice.")
             self.put(chunk + _LAST if self.chunked else b"")
-            self._complete()
+            self.complete = True
+            self.carrier.replied(self)
         return None
 
     def put(self, data: bytes) -> None:
@@ -177,14 +181,6 @@ class Cycle(Struct, eq=False):
         head = carrier.heads.make(status, carrier.state.default_headers, headers, body)
         self.started = True
         return head
-
-    def _complete(self) -> None:
-        if self.complete:
-            raise RuntimeError("A reply was ended twice.")
-        self.complete = True
-        if not self.keep_alive:
-            self.carrier.transport.close()
-        self.carrier.replied()
 
     def _send_head(self) -> None:
         first, self._first = self._first, None

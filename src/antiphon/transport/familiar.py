@@ -30,14 +30,16 @@ class Familiar(Struct, frozen=True):
     path: bytes
     query: bytes
     fields: dict[bytes, bytes]
+    start: int  # where the number is
+    size: int  # of all but the number
 
     def length_in(self, data: bytes) -> bytes:
         """The number, if `data` begins with such a head; else nothing."""
-        start = len(self.before)
         if not data.startswith(self.before):
             return b""
-        stop = data.find(self.after, start, start + _MOST_DIGITS + len(self.after))
-        return data[start:stop] if stop > start and data[start:stop].isdigit() else b""
+        start = self.start
+        stop = data.find(self.after, start, self.size + _MOST_DIGITS)
+        return length if stop > start and (length := data[start:stop]).isdigit() else b""
 
 
 def familiar(data: bytes, cycle: Cycle, most: int) -> Familiar | None:
@@ -59,4 +61,6 @@ def familiar(data: bytes, cycle: Cycle, most: int) -> Familiar | None:
     stop = start + len(length)
     if head[start:stop] != length:
         return None
-    return Familiar(head[:start], head[stop:] + end, cycle.method, cycle.path, cycle.query, fields)
+    before, after = head[:start], head[stop:] + end
+    size = len(before) + len(after)
+    return Familiar(before, after, cycle.method, cycle.path, cycle.query, fields, start, size)
