@@ -4,7 +4,8 @@
            header_bytes, header_seconds    body_seconds         stall_seconds: unread     keepalive_seconds
 
 What is malformed, too large or too slow here never reaches the application and is answered in the shape of
-every other error. The server lets all connections look at their clocks twice a second: a request that comes and
+every other error. A head that came before, but for the length of its body, is known without the parser
+(familiar.py). The server lets all connections look at their clocks twice a second: a request that comes and
 goes between two looks pays nothing for them. The size of a body is the application's business (http.py).
 """
 

@@ -62,7 +62,11 @@ class Guard:
             return None
         principal: Principal | None = EVERYBODY
         # What looks like a key of the store is asked for, though nobody needs one yet: it may be the first.
-        if self._keys.required or MARK in headers.get(b"authorization", b"") or MARK in headers.get(b"x-api-key", b""):
+        if (
+            self._keys.required
+            or (b"authorization" in headers and MARK in headers[b"authorization"])
+            or (b"x-api-key" in headers and MARK in headers[b"x-api-key"])
+        ):
             principal = self._known(request)
         if principal is None:
             return self._ask(request)
