@@ -17,6 +17,7 @@ from antiphon.protocol.json_bounds import check_bounds
 
 MEBIBYTE = 1024 * 1024
 TIGHT = Limits(structural_bytes=12, json_depth=3)
+SMALL = Limits(structural_bytes=10_000, json_depth=1)  # for what is surely small enough
 
 
 def measure(text: bytes) -> tuple[int, int]:
@@ -66,7 +67,9 @@ def strings(pieces: list[str]) -> bytes:
 @given(st.lists(st.lists(st.sampled_from([r"\\", r"\"", r"\n", "a", "[", ","]), max_size=9).map("".join), max_size=6))
 @example([r"\\\"" * 3, "[" * 9])
 def test_escapes_are_seen_through_wherever_the_slices_fall(pieces: list[str]) -> None:
-    body, limits = strings(pieces), Limits(structural_bytes=5, json_depth=1)
+    body = strings(pieces)
+    assert verdict(body, SMALL) == expected(body, SMALL)
+    limits = Limits(structural_bytes=5, json_depth=1)
     for size in (2, 3, 5, 8, 1000):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(json_bounds, "_SLICE", size)
@@ -80,7 +83,7 @@ def test_numbers_and_blanks_without_end_are_refused(piece: bytes) -> None:
     assert verdict(b'{"input":' + piece * 1_000_000 + b"}", Limits()) == "fine"
 
 
-@given(documents, st.integers(1, 8), st.integers(1, 30), st.sampled_from([2, 3, 7, 64, 1000]))
+@given(documents, st.integers(1, 8), st.integers(1, 30) | st.just(10_000), st.sampled_from([2, 3, 7, 64, 1000]))
 @example({"a": "[[[[\\"}, 1, 30, 2)
 @example(['\\"', "\\\\", '"'], 1, 30, 3)
 def test_structure_and_depth_are_exact_wherever_the_slices_fall(
@@ -109,6 +112,12 @@ def test_depth_is_allowed_up_to_the_limit_and_no_further() -> None:
     assert verdict(b"[" * 4 + b"]" * 4, TIGHT) == "too deep"
     assert verdict(b'{"a":' * 3 + b"1" + b"}" * 3, TIGHT) == "fine"
     assert verdict(b'{"a":' * 4 + b"1" + b"}" * 4, TIGHT) == "too deep"
+
+
+def test_what_is_part_of_something_has_the_levels_above_it() -> None:
+    check_bounds(b'[["[", "]"]]', TIGHT, above=1)
+    with pytest.raises(InvalidValue, match="deeper than 3"):
+        check_bounds(b'[["[", "]"]]', TIGHT, above=2)
 
 
 @pytest.mark.shows("H6.4")

@@ -12,29 +12,45 @@ from antiphon.limits import Limits
 
 _EVERY_BYTE = bytes(range(256))
 _NOT_STRUCTURE = _EVERY_BYTE.translate(None, b"{}[],:")
+_NOT_MARKS = _EVERY_BYTE.translate(None, b'{}[]"')
 _NOT_BRACKETS = _EVERY_BYTE.translate(None, b"{}[]")
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _SLICE = 256 * 1024
+_BRIEF = 1024  # bytes; in more of them, to count two kinds of bracket costs more than to look at all
 _ROOM = 32  # bytes for each of structure: a number, or the blanks before it
 _QUOTE = b'"'
 _BACKSLASH = b"\\"
 
 
-def check_bounds(body: bytes, limits: Limits) -> None:
-    """Raise if `body` has more structure or escapes, or nests deeper, than `limits` allow."""
-    size = len(body)
-    if size <= limits.structural_bytes and body.count(b"{") + body.count(b"[") <= limits.json_depth:
+def check_bounds(body: bytes, limits: Limits, above: int = 0) -> None:
+    """Raise if `body` has more structure or escapes, or nests deeper, than `limits` allow. `above`: levels it is in."""
+    size, depth = len(body), limits.json_depth - above
+    small = size <= limits.structural_bytes  # it cannot have too much of anything
+    if small and size <= _BRIEF and body.count(b"{") + body.count(b"[") <= depth:
         return
     if size > limits.escapes and _BACKSLASH in body and body.count(_BACKSLASH) > limits.escapes:
         raise InvalidValue(f"The request has more than {limits.escapes} escaped characters.")
+    if _depth_exceeds(_brackets(body) if small else _counted_brackets(body, limits), depth):
+        raise too_deep(limits)
+
+
+def _brackets(body: bytes) -> bytes:
+    """What is outside of strings, all of it square. Quotes side by side change nothing for what is around them."""
+    if _BACKSLASH in body:
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = body.translate(_AS_SQUARE, _NOT_MARKS).replace(b'""', b"")
+    return b"".join(marks.split(_QUOTE)[::2])
+
+
+def _counted_brackets(body: bytes, limits: Limits) -> bytes:
+    """The same, where there may be too much around them."""
     structure, room = bytearray(), _ROOM * limits.structural_bytes
     for outside in _outside_strings(body, limits):
         structure += outside.translate(_AS_SQUARE, _NOT_STRUCTURE)
         room -= len(outside)
         if len(structure) > limits.structural_bytes or room < 0:
             raise _too_much(limits)
-    if _depth_exceeds(bytes(structure.translate(None, _NOT_BRACKETS)), limits.json_depth):
-        raise too_deep(limits)
+    return bytes(structure.translate(None, _NOT_BRACKETS))
 
 
 def _outside_strings(body: bytes, limits: Limits) -> Iterator[bytes]:
