@@ -132,6 +132,91 @@ def test_no_bytes_are_taken_for_a_kind_that_they_are_not_of(data: st.DataObject)
         assert told(known.decode(changed, LIMITS)) == expected
 
 
+def usual(sent: bytes) -> Kinds:
+    """A server to which it is."""
+    known = Kinds()
+    for _ in range(kinds.OFTEN + 1):
+        known.decode(sent, LIMITS)
+    assert len(known._usual) == 1
+    return known
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("first", [True, False])
+def test_what_is_usual_is_read_as_it_would_be_alone(others: dict[str, Any], first: bool) -> None:
+    def whole(asked: dict[str, Any]) -> bytes:
+        return body(asked, others) if first else body(others, asked)
+
+    known = usual(whole({"input": "hi"}))
+    for asked in INPUTS.values():
+        assert told(known.decode(whole(asked), LIMITS)) == told(decode_create(whole(asked), LIMITS))
+    for wrong in WRONG.values():
+        assert refusal(known.decode, whole(wrong)) == refusal(decode_create, whole(wrong))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'{"model":"m","instructions":"hi","input":"hi"}',
+        b'{"input":"hi","model":"m","instructions":"hi"}',
+        b'{"model":"m","input":"not this one","input":"hi"}',
+        b' { "model" : "m" ,\n "metadata":{"input":"no"}, "input" :  "hi" , "store":false } ',
+        b'{"model":"m","input":", ","stop":["a", "b"]}',
+    ],
+)
+@pytest.mark.parametrize(
+    "given", [b'"hello"', b"[]", b'[{"role":"user","content":"hi"}]', b"null", b"7", b'"a" "b"', b""]
+)
+def test_the_input_is_found_wherever_it_is(sent: bytes, given: bytes) -> None:
+    known = usual(sent)
+    (found,) = known._usual
+    changed = found.before + given + found.after
+    try:
+        expected = told(decode_create(changed, LIMITS))
+    except AntiphonError:
+        assert refusal(known.decode, changed) == refusal(decode_create, changed)
+    else:
+        assert told(known.decode(changed, LIMITS)) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_nothing_is_taken_for_what_is_usual_that_is_not(data: st.DataObject) -> None:
+    sent = body(OTHERS["settings"], {"input": "hi"}, {"instructions": "hi"})
+    known, pieces = usual(sent), [b'"', b"\\", b",", b"]", b"[", b'","input":"', b'"input":', b"\xff", b"{}", b" ", b""]
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(sent))] * 2)))
+    changed = sent[:start] + b"".join(data.draw(st.lists(st.sampled_from(pieces), max_size=3))) + sent[stop:]
+    try:
+        expected = told(decode_create(changed, LIMITS))
+    except AntiphonError:
+        assert refusal(known.decode, changed) == refusal(decode_create, changed)
+    else:
+        assert told(known.decode(changed, LIMITS)) == expected
+
+
+@pytest.mark.parametrize("depth", range(LIMITS.json_depth - 3, LIMITS.json_depth + 2))
+def test_what_is_usual_is_nested_as_deep_as_anything_may_be(depth: int) -> None:
+    sent = body({"model": "m", "input": "hi"})
+    nested = sent.replace(b'"hi"', b"[" * depth + b"{" * 70 + b"]" * depth)
+    known = usual(sent)
+    assert refusal(known.decode, nested) == refusal(decode_create, nested)
+    nested = sent.replace(b'"hi"', b"[" * depth + b"]" * depth + b" " * 2000)
+    assert refusal(known.decode, nested) == refusal(decode_create, nested)
+
+
+def test_little_is_kept_of_what_is_usual_and_no_secret() -> None:
+    known = Kinds()
+    for number in range(kinds.MOST_USUAL + 3):
+        for _ in range(kinds.OFTEN + 1):
+            known.decode(body({"model": f"m{number}", "input": "hi"}), LIMITS)
+    assert len(known._usual) == kinds.MOST_USUAL
+    for others in ({"model": "m", "tools": [MCP]}, {"model": "m", "instructions": "x" * kinds.MOST_BYTES_OF_ONE}):
+        known = Kinds()
+        for _ in range(2 * kinds.OFTEN):
+            known.decode(body(others, {"input": "hi"}), LIMITS)
+        assert not known._usual
+
+
 def test_no_more_kinds_are_kept_than_there_is_room_for() -> None:
     known = Kinds()
     for number in range(kinds.MOST + 10):

@@ -4,14 +4,19 @@ of the first of them holds for all.
 A client sends the same model, instructions, tools and settings with every turn, and of an agent's request they are the
 most by far. So a request is first cut into its fields, as they came; if all the others are known, only those two are
 read. What is not known, and what is wrong in any way, goes the way that every request can go (codec.py).
+
+Where a kind is met often, a request need not even be cut: the bytes around its input are the same each time, so what is
+between them is the input, if it is one JSON value.
 """
 
+from collections import deque
 from typing import Any, Final
 
 import msgspec
-from msgspec import DecodeError, Raw
+from msgspec import DecodeError, Raw, Struct
 from msgspec.structs import replace
 
+from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.codec import Decoded, Kind, decode_create, read_create
 from antiphon.protocol.items import InputItem, InputText, Message
@@ -22,17 +27,30 @@ from antiphon.protocol.tools import McpTool
 MOST: Final = 256
 MOST_BYTES: Final = 256 * 1024  # of all kinds; what is made of them takes up to twenty times as much
 MOST_BYTES_OF_ONE: Final = 64 * 1024
+MOST_USUAL: Final = 8
+OFTEN: Final = 8  # times that known kinds are met, before one more is known by the bytes around its input
 
 Key = tuple[tuple[str, ...], bytes]  # the names of the fields, and what they hold
 
 _INPUT: Final = "input"
 _BEFORE: Final = "previous_response_id"
+_NOTHING: Final = Raw(b"null")
 _TEXT: Final = Raw(b"?")  # stands for a string that is not looked at; it is no JSON, so nothing else is like it
 _APART: Final = b"\0"  # does not occur in JSON
 
 _fields = msgspec.json.Decoder(dict[str, Raw])
 _texts = msgspec.json.Decoder(str | None)
 _inputs = msgspec.json.Decoder(str | list[Any] | None)
+_given = msgspec.json.Decoder(str | list[Any])
+_HOLE: Final = b'"\\u0000input\\u0000"'  # to find out where an input is
+
+
+class Usual(Struct, frozen=True):
+    """A kind, and the bytes around its input."""
+
+    before: bytes
+    after: bytes
+    kind: Kind
 
 
 class Kinds:
@@ -41,32 +59,38 @@ class Kinds:
     def __init__(self) -> None:
         self._known: dict[Key, Kind] = {}
         self._bytes = 0
+        self._usual: deque[Usual] = deque(maxlen=MOST_USUAL)
+        self._again = 0  # times that one was met which is not among them
 
     def decode(self, body: bytes, limits: Limits) -> Decoded:
         """What `decode_create` gives. In the event loop's thread only."""
+        for usual in self._usual:
+            if body.startswith(usual.before) and body.endswith(usual.after):
+                if (given := _between(usual, body, limits)) is not None:
+                    return _of_kind(usual.kind, None, given, len(body), limits)
+                break
         check_bounds(body, limits)
         try:
             fields = _fields.decode(body)
             before = _texts.decode(fields[_BEFORE]) if _BEFORE in fields else None
-            given = _inputs.decode(fields.pop(_INPUT)) if _INPUT in fields else None
+            raw = fields.pop(_INPUT, _NOTHING)
+            given = _inputs.decode(raw)
         except (DecodeError, UnicodeDecodeError, RecursionError):
             return decode_create(body, limits)  # it says what is wrong
         if before is not None:
             fields[_BEFORE] = _TEXT
-        key = tuple(fields), _APART.join(fields.values())
+        key = _key(fields)
         kind = self._known.get(key)
         if kind is None or (before is not None and not _is_name(before, limits)):
             return self._met(key, decode_create(body, limits))
-        sent, ignored = kind.sent, kind.ignored
-        if type(given) is str:
-            items: str | list[InputItem] = [Message(role="user", content=[InputText(text=given)])]
-        elif given is None:
-            items, sent = [], kind.silent
-        else:
-            said = read_create({_INPUT: given}, len(body), limits)
-            items = said.request.input
-            ignored = [*ignored, *said.ignored] if said.ignored else ignored
-        return Decoded(replace(kind.request, input=items, previous_response_id=before), sent, ignored, kind)
+        if before is None and given is not None:
+            self._met_again(key, kind, body, raw)
+        return _of_kind(kind, before, given, len(body), limits)
+
+    def _met_again(self, key: Key, kind: Kind, body: bytes, given: Raw) -> None:
+        self._again += 1
+        if self._again % OFTEN == 0 and (usual := _around(key, kind, body, bytes(given))) is not None:
+            self._usual.append(usual)
 
     def _met(self, key: Key, decoded: Decoded) -> Decoded:
         """The first of its kind. What names an MCP server may hold its secrets: that is not kept."""
@@ -88,6 +112,51 @@ def _kind(decoded: Decoded, within: list[str]) -> Kind:
     request = replace(decoded.request, input=[], previous_response_id=None)
     ignored = [name for name in decoded.ignored if name not in within]
     return Kind(request, decoded.sent | {_INPUT}, decoded.sent - {_INPUT}, ignored)
+
+
+def _of_kind(kind: Kind, before: str | None, given: str | list[Any] | None, size: int, limits: Limits) -> Decoded:
+    sent, ignored = kind.sent, kind.ignored
+    if type(given) is str:
+        items: str | list[InputItem] = [Message(role="user", content=[InputText(text=given)])]
+    elif given is None:
+        items, sent = [], kind.silent
+    else:
+        said = read_create({_INPUT: given}, size, limits)
+        items = said.request.input
+        ignored = [*ignored, *said.ignored] if said.ignored else ignored
+    return Decoded(replace(kind.request, input=items, previous_response_id=before), sent, ignored, kind)
+
+
+def _key(fields: dict[str, Raw]) -> Key:
+    return tuple(fields), _APART.join(fields.values())
+
+
+def _around(key: Key, kind: Kind, body: bytes, given: bytes) -> Usual | None:
+    """Where the input is, there anything may be put without changing the rest; None if that is not found out."""
+    if len(body) - len(given) > MOST_BYTES_OF_ONE or _HOLE in body:
+        return None
+    for start in (body.find(given), body.rfind(given)):
+        before, after = body[:start], body[start + len(given) :]
+        try:
+            fields = _fields.decode(before + _HOLE + after)
+        except DecodeError:
+            continue
+        if bytes(fields.pop(_INPUT, _NOTHING)) == _HOLE and _key(fields) == key:
+            return Usual(before, after, kind)
+    return None
+
+
+def _between(usual: Usual, body: bytes, limits: Limits) -> str | list[Any] | None:
+    """The input; None if it is something else, or too much. What is around it is within bounds."""
+    given = body[len(usual.before) : len(body) - len(usual.after)]
+    if len(body) > min(limits.structural_bytes, limits.escapes):
+        return None
+    try:
+        check_bounds(given, limits, above=1)
+        found: str | list[Any] = _given.decode(given)
+    except (DecodeError, UnicodeDecodeError, RecursionError, InvalidValue):
+        return None
+    return found
 
 
 def _is_name(before: str, limits: Limits) -> bool:
