@@ -183,7 +183,7 @@ def test_the_input_is_found_wherever_it_is(sent: bytes, given: bytes) -> None:
 @given(st.data())
 def test_nothing_is_taken_for_what_is_usual_that_is_not(data: st.DataObject) -> None:
     sent = body(OTHERS["settings"], {"input": "hi"}, {"instructions": "hi"})
-    known, pieces = usual(sent), [b'"', b"\\", b",", b"]", b"[", b'","input":"', b'"input":', b"\xff", b"{}", b" ", b""]
+    known, pieces = usual(sent), [b'"', b"\\", b",", b"]", b"[", b'","user":"', b'"input":', b"\xff", b"{}", b" ", b""]
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(sent))] * 2)))
     changed = sent[:start] + b"".join(data.draw(st.lists(st.sampled_from(pieces), max_size=3))) + sent[stop:]
     try:
@@ -202,6 +202,15 @@ def test_what_is_usual_is_nested_as_deep_as_anything_may_be(depth: int) -> None:
     assert refusal(known.decode, nested) == refusal(decode_create, nested)
     nested = sent.replace(b'"hi"', b"[" * depth + b"]" * depth + b" " * 2000)
     assert refusal(known.decode, nested) == refusal(decode_create, nested)
+
+
+def test_one_that_is_usual_may_begin_and_end_like_another() -> None:
+    known, few, more = Kinds(), {"input": "hi"}, {"input": "hi", "model": "m"}
+    for _ in range(2 * kinds.OFTEN):
+        for asked in (few, more):
+            sent = body(asked)
+            assert told(known.decode(sent, LIMITS)) == told(decode_create(sent, LIMITS))
+    assert {one.after for one in known._usual} == {b"}", b',"model":"m"}'}
 
 
 def test_little_is_kept_of_what_is_usual_and_no_secret() -> None:

@@ -66,9 +66,9 @@ class Kinds:
         """What `decode_create` gives. In the event loop's thread only."""
         for usual in self._usual:
             if body.startswith(usual.before) and body.endswith(usual.after):
-                if (given := _between(usual, body, limits)) is not None:
+                given = _between(usual, body, limits)
+                if given is not None:
                     return _of_kind(usual.kind, None, given, len(body), limits)
-                break
         check_bounds(body, limits)
         try:
             fields = _fields.decode(body)
@@ -89,8 +89,10 @@ class Kinds:
 
     def _met_again(self, key: Key, kind: Kind, body: bytes, given: Raw) -> None:
         self._again += 1
-        if self._again % OFTEN == 0 and (usual := _around(key, kind, body, bytes(given))) is not None:
-            self._usual.append(usual)
+        if self._again % OFTEN == 0:
+            usual = _around(key, kind, body, bytes(given))
+            if usual is not None and usual not in self._usual:
+                self._usual.append(usual)
 
     def _met(self, key: Key, decoded: Decoded) -> Decoded:
         """The first of its kind. What names an MCP server may hold its secrets: that is not kept."""
@@ -148,9 +150,9 @@ def _around(key: Key, kind: Kind, body: bytes, given: bytes) -> Usual | None:
 
 def _between(usual: Usual, body: bytes, limits: Limits) -> str | list[Any] | None:
     """The input; None if it is something else, or too much. What is around it is within bounds."""
-    given = body[len(usual.before) : len(body) - len(usual.after)]
     if len(body) > min(limits.structural_bytes, limits.escapes):
         return None
+    given = body[len(usual.before) : len(body) - len(usual.after)]
     try:
         check_bounds(given, limits, above=1)
         found: str | list[Any] = _given.decode(given)
