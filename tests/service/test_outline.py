@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import asdict, replace
 
-from antiphon.engines.base import Capabilities
+from antiphon.engines.base import Capabilities, Standing
 from antiphon.engines.fake.engine import FakeEngine
 from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.limits import Limits
@@ -43,6 +43,19 @@ class Changing(FakeEngine):
     async def capabilities(self, model: str) -> Capabilities:
         able = await super().capabilities(model)
         return replace(able, honours=able.honours - {"temperature"}) if self.takes_less else able
+
+
+class Vouching(FakeEngine):
+    """It says when it has something new to say of itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.standing = Standing()
+        self.asked = 0
+
+    async def capabilities(self, model: str) -> Capabilities:
+        self.asked += 1
+        return replace(await super().capabilities(model), standing=self.standing)
 
 
 @pytest.fixture
@@ -116,6 +129,24 @@ async def test_an_engine_that_can_no_longer_do_something_refuses_it_from_then_on
         assert refused.value.param == "temperature"
         engine.takes_less = False
         await planned(service, body(temperature=0.5), kinds)
+
+
+async def test_an_engine_is_not_asked_again_while_what_it_said_stands() -> None:
+    engine, kinds = Vouching(), Kinds()
+    async with serving(engine) as service:
+        first = await planned(service, body(), kinds)
+        asked = engine.asked
+        assert await planned(service, body(), kinds) == first
+        assert engine.asked == asked
+        engine.standing.fall()
+        assert await planned(service, body(), kinds) == first
+        assert engine.asked > asked
+        engine.standing = Standing()
+        await planned(service, body(), kinds)
+        asked = engine.asked
+        service.models.renew(Naming(), 4)
+        await planned(service, body(), kinds)
+        assert engine.asked > asked
 
 
 async def test_names_that_are_read_again_hold_for_known_kinds_too(service: Service) -> None:

@@ -9,7 +9,7 @@ The rules every engine keeps (tests/contracts/test_engine.py runs them over the 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import ClassVar, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from antiphon.core.prompt import Chunk, Prompt, Reads, Template, Work
 from antiphon.errors import UnsupportedParameter
@@ -20,6 +20,29 @@ Deed = Literal[
 ]
 
 JSON = "application/json"
+
+
+class Standing(Struct, eq=False):
+    """Whether what was said still stands: whoever said it lets it fall before saying anything else, so that nobody has
+    to ask. What rests on it falls with it."""
+
+    stands: bool = True
+    resting: list["Standing"] = []
+
+    def bear(self) -> "Standing":
+        """One more that rests on it."""
+        borne = Standing(self.stands)
+        if self.stands:
+            self.resting = [*(one for one in self.resting if one.stands), borne]
+        return borne
+
+    def fall(self) -> None:
+        self.stands, resting, self.resting = False, self.resting, []
+        for one in resting:
+            one.fall()
+
+
+FALLEN = Standing(stands=False)
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -47,6 +70,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     lacks: dict[str, str] = {}  # of fields that are not honoured, why; for those who ask for them
     version: str | None = None  # the engine's, where it tells
     parsers: dict[str, str] = {}  # what it parses itself ("tools", "reasoning"), and by which name, where it tells
+    standing: Standing = field(default_factory=lambda: FALLEN)  # FALLEN: who wants to be sure has to ask again
 
 
 Take = Callable[[list[Chunk]], Awaitable[None] | None]  # gives what has to be awaited before more, if anything
@@ -116,11 +140,7 @@ class Engine(Protocol):
     def serves(self, model: str) -> bool: ...
 
     async def capabilities(self, model: str) -> Capabilities:
-        """May load the model."""
-
-    def still(self, model: str, able: Capabilities) -> bool:
-        """Would `capabilities` give this very object again, for all that is known without asking anybody?"""
-        ...
+        """May load the model. As long as they stand, the same would be given again, and the model is served."""
 
     def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:
         """Lists of chunks: what came together is handed on together. See Flow."""
@@ -179,9 +199,6 @@ class GeneratesOnly:
     def states(self) -> Sequence[State]:
         models = tuple(model.id for model in self.models())
         return [State(name=self.name, engine=self.name, models=models, healthy=self.healthy())]
-
-    def still(self, model: str, able: Capabilities) -> bool:
-        return False
 
     async def answer(self, work: Work) -> list[Chunk]:
         raise self._undone("gives no answers in one piece")

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antiphon.admission import USUAL, Admission, Ticket
-from antiphon.engines.base import Capabilities, Engine, Model, State
+from antiphon.engines.base import FALLEN, Capabilities, Engine, Model, Standing, State
 from antiphon.errors import AntiphonError, Busy, MissingParameter, ModelNotFound, Unavailable
 from antiphon.observe.watches import Queue
 from antiphon.service.naming import Naming, OutputTokens
@@ -27,6 +27,7 @@ class Served(Struct, frozen=True):
     model: str
     engine: Engine
     room: OutputTokens | None = None  # its own; None: whatever holds for all
+    standing: Standing = field(default_factory=lambda: FALLEN)  # FALLEN: it may be found elsewhere the next time
 
     async def capabilities(self) -> Capabilities:
         """The engine's, and what comes of how the model is spoken to."""
@@ -61,7 +62,7 @@ class Models:
         """From now on; what was found before keeps its name."""
         self._naming = naming
         self._queue = queue
-        self._found.clear()
+        self._lose()
         for lane in self._lanes.values():
             lane.admission.queue = queue
 
@@ -91,7 +92,7 @@ class Models:
         if model not in served:
             for engine in self._engines:
                 if engine.serves(model):
-                    return self._kept(Served(name, model, engine, self._room(name, model)))
+                    return self._kept(Served(name, model, engine, self._room(name, model), Standing()))
             if not self._naming.accept_any:
                 raise self._unknown(name)
         engine = self._engines[0]
@@ -99,16 +100,17 @@ class Models:
             raise Unavailable(f"The {engine.name} engine is not ready.", retry_after=1.0)
         return Served(name, known[0].id, engine, self._room(name, known[0].id))
 
-    def still(self, served: Served, able: Capabilities) -> bool:
-        """Would it be found there again, with these abilities? False if that has to be asked."""
-        return self._found.get(served.name) is served and served.engine.still(served.model, able)
-
     def _kept(self, found: Served) -> Served:
         """Some engines serve whatever name a client thinks of."""
         if len(self._found) >= _MOST_FOUND:
-            self._found.clear()
+            self._lose()
         self._found[found.name] = found
         return found
+
+    def _lose(self) -> None:
+        for found in self._found.values():
+            found.standing.fall()
+        self._found.clear()
 
     async def able(self) -> list[tuple[Served, Capabilities]]:
         """Every model that a request may name, and what it can do. One that nobody can be asked about is left out."""

@@ -28,7 +28,7 @@ class Outlines:
         if decoded.kind is None or decoded.kind.outline is None:
             return None
         known: Outline = decoded.kind.outline
-        if not self._models.still(known.aim.served, known.found):
+        if not (known.found.standing.stands and known.aim.served.standing.stands):
             return None
         decoded.request.service_tier = known.opening.service_tier
         return known

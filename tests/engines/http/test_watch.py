@@ -128,6 +128,32 @@ async def test_an_engine_that_went_away_is_noticed_and_asked_anew_when_it_is_bac
     ]
 
 
+async def test_what_an_engine_said_stands_until_it_says_something_else() -> None:
+    said, asked = ["1", "1", "2"], asyncio.Event()
+
+    async def probe() -> watch.Probe:
+        asked.set()
+        return watch.Probe(version=said.pop(0))
+
+    async def look() -> None:
+        asked.clear()
+        eye.suspect()
+        async with asyncio.timeout(10):
+            await asked.wait()
+        await asyncio.sleep(0)
+
+    eye = watch.Watch("It", "here", probe)
+    await eye.start()
+    standing = eye.standing
+    await look()
+    assert standing.stands
+    assert eye.standing is standing
+    await look()
+    assert not standing.stands
+    assert eye.standing.stands
+    await eye.stop()
+
+
 async def test_aliases_and_unknown_names_wait_for_an_engine_that_was_never_there() -> None:
     async with tcp(Stub(DIALECTS["vllm"]).serve) as port:
         pass

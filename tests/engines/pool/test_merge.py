@@ -2,6 +2,7 @@
 
 import pytest
 
+from antiphon.engines.base import Standing
 from antiphon.errors import Unavailable
 from tests.engines.pool.members import Part, ask, pooled, seats, work
 
@@ -118,3 +119,19 @@ async def test_what_they_can_do_is_the_same_object_until_one_of_them_can_do_some
         two.up = True
         await pool.renew(seats(two))
         assert (await pool.capabilities("m")).context == 200
+
+
+async def test_what_a_single_engine_says_stands_until_it_says_something_else_or_there_are_others() -> None:
+    said = Standing()
+    part = Part("a", standing=said)
+    async with pooled(part) as pool:
+        able = await pool.capabilities("m")
+        assert able.standing.stands
+        await pool.renew(seats(part, Part("b")))
+        assert not able.standing.stands
+        assert not (await pool.capabilities("m")).standing.stands, "either may say something at any time"
+        await pool.renew(seats(part))
+        able = await pool.capabilities("m")
+        assert able.standing.stands
+        said.fall()
+        assert not able.standing.stands

@@ -141,10 +141,6 @@ class HttpEngine(Deeds, GeneratesOnly):
             able = self._able[model] = self._describe(model, known)
         return able
 
-    def still(self, model: str, able: Capabilities) -> bool:
-        known = self._watch.known
-        return known is self._told and known is self._listed and model in self._names and self._able.get(model) is able
-
     def _describe(self, model: str, known: Probe) -> Capabilities:
         found, cells = known.abilities, self._columns[self._by_tokens]
         raw, lacks = found.takes or self.takes, dict(found.lacks)
@@ -167,6 +163,7 @@ class HttpEngine(Deeds, GeneratesOnly):
             version=known.version,
             reads=self.settings.reads,
             parsers=found.parsers,
+            standing=self._watch.standing,
         )
 
     def generate(self, work: Work) -> AsyncGenerator[list[Chunk], None]:

@@ -7,7 +7,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from antiphon.engines.address import Address
-from antiphon.engines.base import Capabilities, Deed
+from antiphon.engines.base import FALLEN, Capabilities, Deed
 from antiphon.engines.client import Refused
 from antiphon.engines.http.base import HttpEngine, HttpSettings
 from antiphon.engines.http.watch import Probe
@@ -43,7 +43,7 @@ class Ollama(HttpEngine):
         return found
 
     async def capabilities(self, model: str) -> Capabilities:
-        able = await super().capabilities(model)
+        able = replace(await super().capabilities(model), standing=FALLEN)  # a model may have another file since
         if model not in self._shown:
             self._shown[model] = await self._show(model)
         can = self._shown[model].capabilities

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from antiphon.engines.base import Deed, Level, Model
+from antiphon.engines.base import Deed, Level, Model, Standing
 from antiphon.engines.client import Refused
 from antiphon.errors import EngineFailed, StartupError, Unavailable
 
@@ -59,6 +59,7 @@ class Watch:
         self._alarm = asyncio.Event()
         self._failures = 0
         self.known: Probe | None = None  # what it said last, even if it is gone
+        self.standing = Standing()  # of that
         self.well = False
 
     async def start(self) -> None:
@@ -119,7 +120,10 @@ class Watch:
             names = ", ".join(model.id for model in found.models[:5])
             version = f", version {found.version}" if found.version else ""
             log.info("%s at %s is there%s; models: %s", self._who, self._place, version, names or "none")
-        self.known, self.well, self._failures = found, True, 0
+        if found != self.known:
+            self.standing.fall()
+            self.known, self.standing = found, Standing()
+        self.well, self._failures = True, 0
 
     def _miss(self, error: EngineFailed | Unavailable) -> None:
         self._failures += 1

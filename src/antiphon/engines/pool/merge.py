@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.engines.base import Capabilities, Level
+from antiphon.engines.base import FALLEN, Capabilities, Level
 from antiphon.engines.pool.member import Member
 
 T = TypeVar("T")
@@ -40,22 +40,26 @@ class Merged:
     def __init__(self) -> None:
         self._known: dict[str, tuple[list[Able], list[Able], Capabilities]] = {}
 
-    def of(self, model: str, present: list[Able], serving: list[Able]) -> Capabilities:
-        """`present`: who can be given work, of those `serving` it; at least one."""
+    def of(self, model: str, present: list[Able], serving: list[Able], *, alone: bool = False) -> Capabilities:
+        """`present`: who can be given work, of those `serving` it; at least one. `alone`: there is no other member, so
+        what it says stands for all. Several may have changed places at any time."""
         known = self._known.get(model)
         if known is not None and known[0] == present and known[1] == serving:
             return known[2]
         level = level_of(present)
-        able = replace(merged([one for one in present if one.able.prompt == level]), lane=lane(serving))
+        standing = serving[0].able.standing.bear() if alone else FALLEN
+        fit = [one for one in present if one.able.prompt == level]
+        able = replace(merged(fit), lane=lane(serving), standing=standing)
         if len(self._known) >= _MOST:  # some engines serve whatever name a client thinks of
-            self._known.clear()
+            self.forget()
         self._known[model] = present, serving, able
         return able
 
-    def alone(self, model: str, able: Capabilities) -> Able | None:
-        """The one whose abilities these are, if there was no other."""
-        known = self._known.get(model)
-        return known[1][0] if known is not None and known[2] is able and len(known[1]) == 1 else None
+    def forget(self) -> None:
+        """None of it stands any more."""
+        for _, _, able in self._known.values():
+            able.standing.fall()
+        self._known.clear()
 
 
 def level_of(ables: Sequence[Able]) -> Level:
