@@ -25,6 +25,8 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
+from msgspec import Struct
+
 from antiphon.errors import Busy
 
 _SOONEST, _LATEST = 1.0, 60.0  # seconds
@@ -50,14 +52,15 @@ class Admission:
 
     def enter(self, tenant: str = "", rank: int = USUAL) -> "Ticket":
         """A place, now or later. Raises Busy when the queue is full."""
-        if self.running >= self.slots and (busy := self.turns_away(tenant)) is not None:
+        if self.running < self.slots:  # then nobody waits
+            self.running += 1
+            if self._waited is not None:
+                self._waited(0.0)
+            return Ticket(self, tenant, rank=rank, entered=True, _since=monotonic())
+        if (busy := self.turns_away(tenant)) is not None:
             raise busy
         ticket = Ticket(self, tenant, rank=rank)
-        if self.running < self.slots:  # then nobody waits
-            ticket.entered = True
-            self._admit(ticket)
-        else:
-            self._join(ticket)
+        self._join(ticket)
         return ticket
 
     def patient(self, tenant: str = "", rank: int = USUAL) -> "Ticket":
@@ -147,21 +150,18 @@ class Admission:
         return min(max(turns * self._mean_stay, _SOONEST), _LATEST)
 
 
-class Ticket:
+class Ticket(Struct, eq=False):
     """A place in an Admission. Leave it whatever happens: `with admission.enter() as ticket`."""
 
-    __slots__ = ("_admission", "_left", "_since", "_turn", "came", "entered", "patient", "rank", "tenant")
-
-    def __init__(self, admission: Admission, tenant: str = "", patient: bool = False, rank: int = USUAL) -> None:
-        self._admission = admission
-        self.tenant = tenant
-        self.patient = patient
-        self.rank = rank
-        self.entered = False  # it runs or waits
-        self.came: float | None = None  # when it began to wait, if it had to
-        self._turn: asyncio.Future[None] | None = None
-        self._since: float | None = None  # when it began to run
-        self._left = False
+    _admission: Admission
+    tenant: str = ""
+    patient: bool = False
+    rank: int = USUAL
+    entered: bool = False  # it runs or waits
+    came: float | None = None  # when it began to wait, if it had to
+    _turn: asyncio.Future[None] | None = None
+    _since: float | None = None  # when it began to run
+    _left: bool = False
 
     @property
     def running(self) -> bool:

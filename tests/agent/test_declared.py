@@ -22,7 +22,7 @@ OFFERS = {
 
 
 def named(*deltas: Delta, parallel: bool = True) -> list[Delta]:
-    return list(Declared(OFFERS, parallel=parallel).name(list(deltas)))
+    return list(Declared(OFFERS, parallel).name(list(deltas)))
 
 
 def test_a_function_passes_as_it_is() -> None:

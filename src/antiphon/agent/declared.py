@@ -12,6 +12,8 @@ own tools (a shell, a patch) is gathered too, and told as its item once it is wh
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from msgspec import Struct
+
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Put
 from antiphon.parsers.partial_json import StringProperty
 from antiphon.render.client_calls import cut, made
@@ -41,24 +43,21 @@ class Wish:
         self._pieces.append(text)
 
 
-class Declared:
+class Declared(Struct, eq=False):
     """One for each call of a model."""
 
-    def __init__(self, offers: Mapping[str, Offer], *, parallel: bool = True) -> None:
-        self._offers = offers
-        self._parallel = parallel
-        self._inputs: dict[int, StringProperty | None] = {}  # the calls that pass; custom input is unwrapped
-        self._called: dict[int, Offer] = {}  # what is gathered
-        self._wishes: dict[int, Wish] = {}
-        self.first = 0  # of the keys that are given out: those of earlier turns are taken
-        self.clients = 0  # calls that are the client's to run
-        self.dropped: list[str] = []
+    _offers: Mapping[str, Offer]
+    _parallel: bool = True
+    first: int = 0  # of the keys that are given out: those of earlier turns are taken
+    clients: int = 0  # calls that are the client's to run
+    dropped: list[str] = []
+    _inputs: dict[int, StringProperty | None] = {}  # the calls that pass; custom input is unwrapped
+    _called: dict[int, Offer] = {}  # what is gathered
+    _wishes: dict[int, Wish] = {}
 
     def again(self) -> "Declared":
         """For another call of the same request. The key of a call that was told is no other call's."""
-        again = Declared(self._offers, parallel=self._parallel)
-        again.first = self.next_key
-        return again
+        return Declared(self._offers, self._parallel, first=self.next_key)
 
     @property
     def wishes(self) -> list[Wish]:

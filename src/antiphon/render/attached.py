@@ -26,12 +26,9 @@ class Wish(Struct):
     times: int = 0  # how often it is shown
 
 
-class Attached:
-    __slots__ = ("found", "wanted")
-
-    def __init__(self) -> None:
-        self.found: dict[Source, str] = {}  # a picture as a data URL, a file as text
-        self.wanted: dict[Source, Wish] = {}
+class Attached(Struct, eq=False):
+    found: dict[Source, str] = {}  # a picture as a data URL, a file as text
+    wanted: dict[Source, Wish] = {}
 
     def show(self, source: Source, param: str) -> str:
         found = self.found.get(source)

@@ -55,17 +55,18 @@ _INSTRUCTING: Final = frozenset({"system", "developer"})
 UNANSWERED: Final = "[no output]"  # servers and templates want an output for each call
 
 
-class Rendered(Struct, frozen=True):
-    prompt: ChatPrompt
-    offered: Offered  # what may be called; its `ignored` names the kinds of tools that are not offered
-
-
 class Frame(Struct, frozen=True):
     """A prompt without what is said in it."""
 
     chat: ChatPrompt
     declared: Offered
     offered: Offered  # what of it may be called
+
+
+class Rendered(Struct, frozen=True):
+    prompt: ChatPrompt
+    offered: Offered  # what may be called; its `ignored` names the kinds of tools that are not offered
+    frame: Frame
 
 
 def framed(request: CreateResponse, history: History, hosting: Hosting = nothing_hosted) -> Frame:
@@ -101,7 +102,7 @@ def render_chat(
     sentence = VERBOSITY[request.text.verbosity]
     if sentence or not messages or messages[0]["role"] in _INSTRUCTING:
         messages = _headed(messages, sentence)
-    return Rendered(replace(frame.chat, messages=tuple(messages)), offered)
+    return Rendered(replace(frame.chat, messages=tuple(messages)), offered, frame)
 
 
 def _plain(history: History, instructions: str | None, honours: Honours) -> list[Json] | None:

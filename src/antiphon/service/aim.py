@@ -2,14 +2,27 @@
 
 from msgspec import Struct
 
-from antiphon.core.prompt import Sampling
+from antiphon.core.prompt import Sampling, Work
 from antiphon.engines.base import Capabilities
+from antiphon.parsers.base import Parser
 from antiphon.protocol.codec import Decoded
 from antiphon.render.messages import Frame
 from antiphon.service.models import Served
 from antiphon.service.naming import OutputTokens
 from antiphon.service.sampling import sampling
-from antiphon.service.tongues import Tongue
+from antiphon.service.tongues import Heard, Tongue
+
+
+class Mould(Struct, frozen=True, kw_only=True):
+    """A call of the model without what is said to it: how all answers to prompts of this frame are asked for and heard,
+    as long as the tongue says these as they are."""
+
+    frame: Frame
+    heard: Heard
+    reader: type[Parser]
+    work: Work  # with the frame for its prompt, for anybody
+    bare: bool  # the engine is told nothing that depends on who asks, but for who that is
+    demands: bool  # something may be demanded of the answer
 
 
 class Aim(Struct):
@@ -19,6 +32,7 @@ class Aim(Struct):
     sampling: Sampling  # with that bound
     tongue: Tongue | None = None  # for all of its kind, if there is one
     frame: Frame | None = None  # of prompts whose history declares no tools, once there was one
+    mould: Mould | None = None  # for that frame, if the tongue is for all of its kind
 
 
 def aimed(decoded: Decoded, served: Served, able: Capabilities, usual: OutputTokens) -> Aim:

@@ -11,13 +11,13 @@ from msgspec import Struct, ValidationError
 from msgspec.structs import replace
 
 from antiphon.core.chat_items import chat_items
+from antiphon.core.prompt import Work
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.chat import ChatMessageIn
 from antiphon.protocol.chat_codec import normalise_messages
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.explain import explain
 from antiphon.protocol.request import CreateResponse
-from antiphon.service.prepare import Prepared
 from antiphon.service.salting import TENANT, salt
 
 # Of each, what does as well where it is not taken.
@@ -68,14 +68,23 @@ def taken(decoded: Decoded) -> Decoded:
     return replace(decoded, request=given, sent=sent - {_BEFORE} | {"input"})
 
 
-def granted(tenant: str, request: CreateResponse, prepared: Prepared) -> Prepared:
+def asks_nothing(request: CreateResponse) -> bool:
+    """Nothing that goes to the engine under its own name."""
+    return (
+        request.cache_salt is None
+        and request.request_id is None
+        and not (request.priority or request.mm_processor_kwargs)
+    )
+
+
+def granted(tenant: str, request: CreateResponse, work: Work) -> Work:
     """With what the engine is to be told, and with what keeps its tenant's cache apart."""
+    if tenant == TENANT and asks_nothing(request):
+        return work
     own, name, reads = request.cache_salt, request.request_id, request.mm_processor_kwargs
-    if tenant == TENANT and own is None and name is None and not (request.priority or reads):
-        return prepared
     salted = salt(tenant, own)
     work = replace(
-        prepared.work,
+        work,
         salt=salted,
         request_id=None if name is None else _named(tenant, name),
         priority=request.priority or None,
@@ -83,7 +92,7 @@ def granted(tenant: str, request: CreateResponse, prepared: Prepared) -> Prepare
     )
     if own is not None:
         work = replace(work, cache_key=None, affinity=salted)
-    return replace(prepared, work=work)
+    return work
 
 
 def _named(tenant: str, name: str) -> str:

@@ -111,7 +111,7 @@ class _Again:
         chat, heard = replace(self._chat, messages=more), self._heard
         try:
             prompt = self._tongue.say(chat, lambda: self._now)
-            heard = self._tongue.hear(chat)
+            heard = self._tongue.hear(chat, prompt)
         except BadRequest:
             prompt = self._prompt
         return prompt, load_parser(heard.parser)(prompt, heard.reading)

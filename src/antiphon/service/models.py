@@ -144,10 +144,11 @@ class Models:
         if able.slots is None:
             return None
         name = served.model if able.lane is None else able.lane
-        if name not in self._lanes:
+        lane = self._lanes.get(name)
+        if lane is None:
             self._forget()
-            self._lanes[name] = _Lane(Admission(able.slots, self._queue, self._waited), served)
-        admission = self._lanes[name].admission
+            lane = self._lanes[name] = _Lane(Admission(able.slots, self._queue, self._waited), served)
+        admission = lane.admission
         if admission.slots != able.slots:
             admission.resize(able.slots)
         return admission.patient(tenant, rank) if patient else admission.enter(tenant, rank)

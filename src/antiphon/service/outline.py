@@ -19,9 +19,21 @@ class Outline(Struct, frozen=True):
     ignored: list[str]  # names of fields that change nothing
     rank: int  # in the queue of its model
     warms: bool  # nothing is to be said
+    once: bool  # one turn is all that it takes, unless its items ask for more
+    needs_store: bool  # for what it asks for
 
 
 def outlined(decoded: Decoded, aim: Aim, found: Capabilities, *, stores: bool) -> Outline:
     """`stores`: the response is kept."""
     begins = opening(decoded.request, decoded.sent, "", aim.served.name, 0, store=stores)
-    return Outline(found, aim, begins, ignored(decoded.request, decoded.sent), rank(begins), warms(decoded.request))
+    request = decoded.request
+    return Outline(
+        found=found,
+        aim=aim,
+        opening=begins,
+        ignored=ignored(request, decoded.sent),
+        rank=rank(begins),
+        warms=warms(request),
+        once=not (request.tools or request.context_management or warms(request)),
+        needs_store=bool(request.background or request.wait_for_tool_outputs),
+    )

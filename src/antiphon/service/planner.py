@@ -4,7 +4,7 @@ What is wrong with a request is raised here, so a client gets a plain 4xx for it
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from time import time
@@ -30,7 +30,7 @@ from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
 from antiphon.observe.about import note_response
 from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import Compaction, InputItem, ItemReference, Reasoning
+from antiphon.protocol.items import Compaction, InputItem, ItemReference, Message, Reasoning
 from antiphon.protocol.kept import keep
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
@@ -45,7 +45,7 @@ from antiphon.service.meaning import Meaning
 from antiphon.service.models import Models, Served
 from antiphon.service.outlines import Outlines
 from antiphon.service.past import Past
-from antiphon.service.prepare import AT_ONCE, Known, OutputTokens, Prepared, prepare
+from antiphon.service.prepare import AT_ONCE, NOTHING, Known, OutputTokens, Prepared, prepare, there
 from antiphon.service.prompts import prepare_prompt
 from antiphon.service.recent import Recent
 from antiphon.service.restoring import reopened
@@ -57,7 +57,7 @@ from antiphon.service.warming import spoken_to, warming
 
 Watch = Callable[[str, str], Witness]
 
-_FOREIGN = frozenset({ItemReference, Reasoning})  # items of others, which may have to be looked up or opened
+_SPOKEN = frozenset({Message})  # nothing that has to be looked up, opened or done
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -152,26 +152,35 @@ class Planner:
             decoded, outline = await self._outlines.of(decoded, opening)
         request, aim, again = decoded.request, outline.aim, opening is not None
         remembered = None if recent is None else recent.items(request.previous_response_id or "")
-        refuse_unsaid(request)
-        refuse_unstored(request, self._terms.stores, remembered is not None)
+        plain = bool(request.input) and _SPOKEN.issuperset(map(type, request.input))
+        if not plain:
+            refuse_unsaid(request)
+        if outline.needs_store or not self._terms.stores:
+            refuse_unstored(request, self._terms.stores, remembered is not None)
         earlier: Sequence[InputItem] = remembered or ()
         if remembered is None and (request.previous_response_id is not None or request.conversation is not None):
             earlier = await self._earlier(tenant, request, opening)
         if opening is None:
             opening = begun(outline.opening, request, new_id("resp"), int(time()))
             note_response(opening.id)
-            if opening.store or not _FOREIGN.isdisjoint(map(type, request.input)):
-                decoded, earlier = await self._owned(tenant, decoded, opening, earlier, remembered)
+            if not plain or remembered is not None:
+                decoded, earlier = await self._resolved(tenant, decoded, opening, earlier, remembered)
+            if opening.store:
+                many = len(decoded.request.input) > AT_ONCE
+                decoded = await asyncio.to_thread(_own, decoded, opening) if many else _own(decoded, opening)
         else:
             note_response(opening.id)
+        once = plain and outline.once and not (earlier or remembered)
+        given = decoded if once else roomy(spoken_to(decoded, earlier) if outline.warms else decoded)
+        prepared = self._prepared(tenant, given, earlier, aim)
+        if not isinstance(prepared, Prepared):
+            prepared = await prepared
         if outline.warms:
-            prepared = warming(await self._prepared(tenant, roomy(spoken_to(decoded, earlier)), earlier, aim))
-        else:
-            prepared = await self._prepared(tenant, roomy(decoded), earlier, aim)
+            prepared = warming(prepared)
         if request.enable_response_messages and not again:
             opening.input_messages = [*prepared.messages]
         beyond = None
-        if not prepared.warms and goes_on(decoded.request, earlier):
+        if not (once or outline.warms) and goes_on(decoded.request, earlier):
             waits = self._toolkit.awaits(request, opening.store)
             going = Going(tenant=tenant, id=opening.id, decoded=decoded, earlier=earlier, waits=waits)
             beyond = await self._beyond(Ahead(self._toolkit, going, again), going, prepared, aim)
@@ -201,7 +210,8 @@ class Planner:
         if any(type(item) is ItemReference for item in request.input):
             items = await self._past.resolve(tenant, request.input)
             decoded = replace(decoded, request=replace(request, input=items))
-        prepared = await self._prepared(tenant, decoded, earlier, aimed(decoded, served, able, self._terms.room))
+        aim = aimed(decoded, served, able, self._terms.room)
+        prepared = await there(self._prepared(tenant, decoded, earlier, aim))
         named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
         return Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=named)
 
@@ -213,7 +223,8 @@ class Planner:
         served, able = await self._able(decoded)
         room, found = served.room or self._terms.room, []
         for prompt in prompts:
-            prepared = granted(tenant, decoded.request, await prepare_prompt(decoded, prompt, served, able, room))
+            prepared = await prepare_prompt(decoded, prompt, served, able, room)
+            prepared = replace(prepared, work=granted(tenant, decoded.request, prepared.work))
             named = [*decoded.ignored, *ignored(decoded.request, decoded.sent)]
             found.append(
                 Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=named)
@@ -233,30 +244,29 @@ class Planner:
         refuse_unhonoured(decoded.request, decoded.sent, able, served.engine.name)
         return served, able
 
-    async def _prepared(
-        self,
-        tenant: str,
-        decoded: Decoded,
-        earlier: Sequence[InputItem],
-        aim: Aim,
-        said: Mapping[str, Said] | None = None,
-    ) -> Prepared:
+    def _prepared(
+        self, tenant: str, decoded: Decoded, earlier: Sequence[InputItem], aim: Aim, said: Mapping[str, Said] = NOTHING
+    ) -> Prepared | Awaitable[Prepared]:
         request = decoded.request
+        before = "previous_response_id" if request.conversation is None else "conversation"
+        known = Known(tenant, earlier, before, said, self._toolkit.hosting)
         if Compaction in map(type, chain(earlier, request.input)):
-            before = "previous_response_id" if request.conversation is None else "conversation"
-            earlier, given = await reopened(self._keyring, tenant, earlier, request.input, before)
-            if given is not request.input:
-                decoded = replace(decoded, request=replace(request, input=[*given]))
-        bring = partial(self._attachments.bring, tenant)
-        known = Known(earlier=earlier, said=said or {}, hosting=self._toolkit.hosting)
-        return granted(tenant, request, await prepare(decoded, known, aim, bring))
+            return self._reopened(decoded, known, aim)
+        return prepare(decoded, known, aim, self._attachments.bring)
+
+    async def _reopened(self, decoded: Decoded, known: Known, aim: Aim) -> Prepared:
+        request = decoded.request
+        earlier, given = await reopened(self._keyring, known.tenant, known.earlier, request.input, known.before)
+        if given is not request.input:
+            decoded = replace(decoded, request=replace(request, input=[*given]))
+        return await there(prepare(decoded, replace(known, earlier=earlier), aim, self._attachments.bring))
 
     async def _replan(
         self, tenant: str, earlier: Sequence[InputItem], aim: Aim, decoded: Decoded, said: Mapping[str, Said]
     ) -> Plan:
         """For another turn of the same response, of which fewer tokens may be left."""
         aim = aimed(decoded, aim.served, aim.able, self._terms.room)
-        prepared = await self._prepared(tenant, decoded, earlier, aim, said)
+        prepared = await there(self._prepared(tenant, decoded, earlier, aim, said))
         ticket = self._models.admit(aim.served, aim.able, True, tenant, rank(decoded.request))
         return self._plan(tenant, decoded.request, prepared, ticket)
 
@@ -287,7 +297,7 @@ class Planner:
             watch=None if self._terms.watch is None else partial(self._terms.watch, tenant),
         )
 
-    async def _owned(
+    async def _resolved(
         self,
         tenant: str,
         decoded: Decoded,
@@ -295,11 +305,14 @@ class Planner:
         earlier: Sequence[InputItem],
         remembered: Sequence[InputItem] | None,
     ) -> tuple[Decoded, Sequence[InputItem]]:
-        """As it is kept, if it is, and what came before it then."""
+        """With the items that it stands for, and what came before it then."""
         decoded = await self._opened(tenant, decoded)
         if opening.store and remembered is not None:
             decoded, earlier = _with_all(decoded, remembered), ()
-        return await self._own(tenant, decoded, opening), earlier
+        if ItemReference in map(type, decoded.request.input):
+            items = await self._past.resolve(tenant, decoded.request.input)
+            decoded = replace(decoded, request=replace(decoded.request, input=items))
+        return decoded, earlier
 
     async def _earlier(self, tenant: str, request: CreateResponse, opening: Response | None) -> Sequence[InputItem]:
         if request.previous_response_id is None and request.conversation is None:
@@ -319,15 +332,11 @@ class Planner:
             return decoded
         return replace(decoded, request=replace(decoded.request, input=items), ignored=[*decoded.ignored, *unread])
 
-    async def _own(self, tenant: str, decoded: Decoded, opening: Response) -> Decoded:
-        """With what it refers to, and with ids of ours for what is kept."""
-        given = items = decoded.request.input
-        if ItemReference in map(type, given):
-            items = await self._past.resolve(tenant, given)
-        if opening.store:
-            ids = ItemIds(opening.id, "input")
-            items = keep(items, ids) if len(items) <= AT_ONCE else await asyncio.to_thread(keep, items, ids)
-        return decoded if items is given else replace(decoded, request=replace(decoded.request, input=items))
+
+def _own(decoded: Decoded, opening: Response) -> Decoded:
+    """As it is kept: with ids of ours."""
+    items = keep(decoded.request.input, ItemIds(opening.id, "input"))
+    return replace(decoded, request=replace(decoded.request, input=items))
 
 
 def _with_all(decoded: Decoded, earlier: Sequence[InputItem]) -> Decoded:

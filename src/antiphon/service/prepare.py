@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antiphon.agent.declared import Declared
@@ -27,20 +27,27 @@ from antiphon.protocol.response import TextFormat
 from antiphon.render.attached import Attached
 from antiphon.render.messages import Rendered, framed, render_chat
 from antiphon.render.tools import Hosting, declares, nothing_hosted
-from antiphon.service.aim import Aim
+from antiphon.service.aim import Aim, Mould
+from antiphon.service.compat import asks_nothing, granted
 from antiphon.service.insisting import insistence
 from antiphon.service.naming import OutputTokens as OutputTokens
+from antiphon.service.salting import TENANT
 from antiphon.service.tongues import Heard, Tongue, speak
 
 Fitted = tuple[Rendered, Prompt, int | None]  # and its tokens, if they had to be counted
-Bring = Callable[[Attached], Awaitable[None]]  # all that is wanted is found after it
+Bring = Callable[[str, Attached], Awaitable[None]]  # for a tenant; all that is wanted is found after it
 
 
-class Known(Struct, frozen=True, kw_only=True):
-    """What a model is to know beyond the request."""
+NOTHING: Mapping[str, Said] = {}
 
+
+class Known(Struct, frozen=True):
+    """What a model is to know beyond the request, and who asks."""
+
+    tenant: str
     earlier: Sequence[InputItem] = ()  # the items before the request's input
-    said: Mapping[str, Said] = {}  # what tools said that their items do not say, by the items' ids
+    before: str = "previous_response_id"  # the field of the request that they came by
+    said: Mapping[str, Said] = NOTHING  # what tools said that their items do not say, by the items' ids
     hosting: Hosting = nothing_hosted
 
 
@@ -70,49 +77,15 @@ class Prepared(Struct, frozen=True, kw_only=True):
         return replace(self, parser=parser, declared=self.declared.again())
 
 
-async def prepare(decoded: Decoded, known: Known, aim: Aim, bring: Bring) -> Prepared:
-    request, served, able = decoded.request, aim.served, aim.able
-    tongue = aim.tongue or _spoken(decoded, aim)
-    fit = _Fit(request, known, aim, tongue, bring)
-    rendered, prompt, tokens = fit.at_once() or await fit.fitted()
-    if rendered.offered.offers and "tools" not in tongue.honours:
-        reason = able.lacks.get("tools", "")
-        raise UnsupportedParameter(
-            f"'tools' are not supported by this model on the {served.engine.name} engine. {reason}".rstrip(),
-            param="tools",
-        )
-    heard = tongue.hear(rendered.prompt)
-    sampled = aim.sampling if tokens is None else _within(aim, tokens)
-    if heard.stops or heard.reading.stop:
-        sampled = _stopped(sampled, heard)
-    work = Work(
-        model=served.model,
-        prompt=prompt,
-        sampling=sampled,
-        constraint=heard.constraint,
-        shown=heard.shown,
-        effort=request.reasoning.effort,
-        level=able.prompt,
-        whole=able.wholes and _whole(request, sampled, heard),
-        cache_key=request.prompt_cache_key,
-        affinity=request.prompt_cache_key or (request.conversation.id if request.conversation else None),
-    )
-    parser = load_parser(heard.parser)(prompt, heard.reading)
-    declared = Declared(rendered.offered.offers, parallel=request.parallel_tool_calls)
-    return Prepared(
-        engine=served.engine,
-        work=work,
-        parser=parser,
-        reading=heard.reading,
-        declared=declared,
-        insists=await insistence(request, rendered, tongue, heard, prompt) if _demands(request, rendered) else None,
-        ignored=rendered.offered.ignored,
-        history=fit.history,
-        shortened=fit.shortened,
-        unlisted=rendered.offered.unlisted,
-        tokens=tokens,
-        messages=rendered.prompt.messages,
-    )
+def prepare(decoded: Decoded, known: Known, aim: Aim, bring: Bring) -> Prepared | Awaitable[Prepared]:
+    """It is there at once, unless others should not have to wait for it or something has to be found out first."""
+    fit = _Fit(decoded.request, known, aim, aim.tongue or _spoken(decoded, aim), bring)
+    fitted = fit.at_once()
+    return fit.later() if fitted is None else fit.prepared(*fitted)
+
+
+async def there(prepared: Prepared | Awaitable[Prepared]) -> Prepared:
+    return prepared if isinstance(prepared, Prepared) else await prepared
 
 
 def _spoken(decoded: Decoded, aim: Aim) -> Tongue:
@@ -123,76 +96,133 @@ def _spoken(decoded: Decoded, aim: Aim) -> Tongue:
     return tongue
 
 
-class _Fit:
+class _Fit(Struct, eq=False):
     """Renders a request's history so that the model's context has room for it and for an answer."""
 
-    def __init__(
-        self,
-        request: CreateResponse,
-        known: Known,
-        aim: Aim,
-        tongue: Tongue,
-        bring: Bring,
-    ) -> None:
-        self._request = request
-        self._known = known
-        self._aim = aim
-        self._able = aim.able
-        self._tongue = tongue
-        self._bring = bring
-        self._attached = Attached()
-        self._now: datetime | None = None  # one moment for all that is rendered
-        self._made: tuple[Rendered, Prompt] | None = None
-        self.history = History()
-        self.shortened = False
+    _request: CreateResponse
+    _known: Known
+    _aim: Aim
+    _tongue: Tongue
+    _bring: Bring
+    _attached: Attached = field(default_factory=Attached)
+    _now: datetime | None = None  # one moment for all that is rendered
+    _made: tuple[Rendered, Prompt] | None = None
+    _history: History = History()
+    _shortened: bool = False
 
     def at_once(self) -> Fitted | None:
         """None: others should not have to wait for it, or something has to be brought or counted first."""
-        if len(self._known.earlier) + len(self._request.input) > AT_ONCE:
+        known, tongue = self._known, self._tongue
+        if len(known.earlier) + len(self._request.input) > AT_ONCE:
             return None
-        self.history = history = self._history()
+        self._history = history = make_history(known.earlier, self._request.input, known.before, known.said)
         rendered = self._chat(history)
-        if self._attached.wanted or self._tongue.long(rendered.prompt):
+        if self._attached.wanted:
             return None
-        prompt = self._tongue.say(rendered.prompt, self._moment)
+        prompt: Prompt = rendered.prompt
+        if not tongue.verbatim:
+            if tongue.long(rendered.prompt):
+                return None
+            prompt = tongue.say(rendered.prompt, self._moment)
         self._made = rendered, prompt
-        return (rendered, prompt, None) if self._surely_fits(prompt) else None
+        return (rendered, prompt, None) if self._aim.able.context is None or self._surely_fits(prompt) else None
 
-    async def fitted(self) -> Fitted:
+    async def later(self) -> Prepared:
+        return await there(self.prepared(*await self._fitted()))
+
+    def prepared(self, rendered: Rendered, prompt: Prompt, tokens: int | None) -> Prepared | Awaitable[Prepared]:
+        aim, request, tenant = self._aim, self._request, self._known.tenant
+        mould = aim.mould
+        if mould is None or mould.frame is not rendered.frame or prompt is not rendered.prompt:
+            mould = self._moulded(rendered, prompt)
+        work = replace(mould.work, prompt=prompt)
+        if tokens is not None:
+            work = replace(work, sampling=_stopped(_within(aim, tokens), mould.heard))
+        if tenant != TENANT or not mould.bare:
+            work = granted(tenant, request, work)
+        offered, reading = rendered.offered, mould.heard.reading
+        made = Prepared(
+            engine=aim.served.engine,
+            work=work,
+            parser=mould.reader(prompt, reading),
+            reading=reading,
+            declared=Declared(offered.offers, request.parallel_tool_calls),
+            ignored=offered.ignored,
+            history=self._history,
+            shortened=self._shortened,
+            unlisted=offered.unlisted,
+            tokens=tokens,
+            messages=rendered.prompt.messages,
+        )
+        return self._insisting(made, rendered, mould.heard) if mould.demands else made
+
+    async def _insisting(self, made: Prepared, rendered: Rendered, heard: Heard) -> Prepared:
+        insists = await insistence(self._request, rendered, self._tongue, heard, made.work.prompt)
+        return made if insists is None else replace(made, insists=insists)
+
+    def _moulded(self, rendered: Rendered, prompt: Prompt) -> Mould:
+        request, aim, able, tongue = self._request, self._aim, self._aim.able, self._tongue
+        if rendered.offered.offers and "tools" not in tongue.honours:
+            sentence = f"'tools' are not supported by this model on the {aim.served.engine.name} engine."
+            raise UnsupportedParameter(f"{sentence} {able.lacks.get('tools', '')}".rstrip(), param="tools")
+        heard = tongue.hear(rendered.prompt, prompt)
+        sampling = _stopped(aim.sampling, heard)
+        work = Work(
+            model=aim.served.model,
+            prompt=rendered.frame.chat,
+            sampling=sampling,
+            constraint=heard.constraint,
+            shown=heard.shown,
+            effort=request.reasoning.effort,
+            level=able.prompt,
+            whole=able.wholes and _whole(request, sampling, heard),
+            cache_key=request.prompt_cache_key,
+            affinity=request.prompt_cache_key or (request.conversation.id if request.conversation else None),
+        )
+        mould = Mould(
+            frame=rendered.frame,
+            heard=heard,
+            reader=load_parser(heard.parser),
+            work=work,
+            bare=asks_nothing(request),
+            demands=_demands(request, rendered),
+        )
+        if tongue.lasts and rendered.frame is aim.frame and prompt is rendered.prompt:
+            aim.mould = mould
+        return mould
+
+    async def _fitted(self) -> Fitted:
         """In threads where it takes long, with all that it shows and as short as it has to be."""
         made = self._made
         if made is None and not self._attached.wanted:
             made = await asyncio.to_thread(self._begin)
         if made is None or self._attached.wanted:
-            await self._bring(self._attached)
+            await self._bring(self._known.tenant, self._attached)
             made = await asyncio.to_thread(self._begin)
         rendered, prompt = made
         if self._surely_fits(prompt):
             return rendered, prompt, None
-        context, tokens = self._able.context or 0, await self._count(prompt)
+        context, tokens = self._aim.able.context or 0, await self._count(prompt)
         if tokens < context:
             return rendered, prompt, tokens
         if self._request.truncation == "disabled":
             raise _too_long(tokens, context)
-        self.shortened = True
-        return await self._shortened(self.history, context - _reserve(self._aim.most, context))
+        self._shortened = True
+        return await self._cut_short(self._history, context - _reserve(self._aim.most, context))
 
     def _surely_fits(self, prompt: Prompt) -> bool:
         """Nobody has to count: it could not be told to be too long, or is short even by the byte."""
-        context = self._able.context
-        if context is None or not (self._able.counts or isinstance(prompt, TokenPrompt)):
+        able, context = self._aim.able, self._aim.able.context
+        if context is None or not (able.counts or isinstance(prompt, TokenPrompt)):
             return True
         return size_of(prompt) + (self._aim.most or 0) < context
 
     def _begin(self) -> tuple[Rendered, Prompt]:
-        self.history = self._history()
-        return self._render(self.history)
+        known = self._known
+        self._history = make_history(known.earlier, self._request.input, known.before, known.said)
+        return self._render(self._history)
 
-    def _history(self) -> History:
-        before = "previous_response_id" if self._request.conversation is None else "conversation"
-        return make_history(self._known.earlier, self._request.input, before, self._known.said)
-
-    async def _shortened(self, history: History, budget: int) -> tuple[Rendered, Prompt, int]:
+    async def _cut_short(self, history: History, budget: int) -> tuple[Rendered, Prompt, int]:
         """Drop as few of the oldest units as will do: each one dropped makes the prompt shorter."""
         fewest, most = 1, await asyncio.to_thread(droppable, history)
         while fewest < most:
@@ -204,8 +234,9 @@ class _Fit:
                 fewest = middle + 1
         rendered, prompt = await asyncio.to_thread(self._cut, history, most)
         tokens = await self._count(prompt)
-        if tokens >= (self._able.context or 0):
-            raise _too_long(tokens, self._able.context or 0)
+        context = self._aim.able.context or 0
+        if tokens >= context:
+            raise _too_long(tokens, context)
         return rendered, prompt, tokens
 
     def _cut(self, history: History, drop: int) -> tuple[Rendered, Prompt]:

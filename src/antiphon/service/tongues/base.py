@@ -1,7 +1,7 @@
 """How a model is spoken to and heard: which prompt is made of a chat, what its answer is held to, and who reads it.
 
 A tongue serves one request. It may make the prompt several times, of histories that get shorter, and is then asked how
-the answer to the last one is to be heard. One that remembers nothing of that serves all requests of a kind.
+the answer to the last one is to be heard. One that remembers nothing of that (`lasts`) serves all requests of a kind.
 """
 
 from collections.abc import Callable
@@ -34,6 +34,7 @@ class Heard(Struct, frozen=True, kw_only=True):
 class Tongue(Protocol):
     honours: frozenset[str]  # names of request fields: the engine's, and what is made up for here
     lasts: bool  # for all requests of its kind
+    verbatim: bool  # a chat is said as it is, however long
 
     def long(self, chat: ChatPrompt) -> bool:
         """Whether it takes so long to say this that others should not have to wait for it."""
@@ -41,7 +42,9 @@ class Tongue(Protocol):
 
     def say(self, chat: ChatPrompt, now: Now) -> Prompt: ...
 
-    def hear(self, chat: ChatPrompt) -> Heard: ...
+    def hear(self, chat: ChatPrompt, said: Prompt) -> Heard:
+        """`said`: what became of the chat."""
+        ...
 
 
 def is_much(chat: ChatPrompt) -> bool:

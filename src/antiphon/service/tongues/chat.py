@@ -27,25 +27,23 @@ class ChatTongue:
         self.honours = able.honours | {"tools"} if self._in_words else able.honours
         self._request = request
         self._gullible = able.gullible
-        self._broken = False  # something in the prompt may have been
-        self.lasts = not (self._gullible or self._in_words)  # then nothing is changed about a prompt
+        self.lasts = True
+        self.verbatim = not (self._gullible or self._in_words)
 
     def long(self, chat: ChatPrompt) -> bool:
         return self._gullible and is_much(chat)
 
     def say(self, chat: ChatPrompt, now: Now) -> Prompt:
         said = break_up(chat) if self._gullible else chat  # before there are marks of our own in it
-        if self._in_words:
-            said = in_words(said)
-        self._broken = said is not chat
-        return said
+        return in_words(said) if self._in_words else said
 
-    def hear(self, chat: ChatPrompt) -> Heard:
+    def hear(self, chat: ChatPrompt, said: Prompt) -> Heard:
+        broken = said is not chat  # something in it may have been
         if not chat.tools and self._manner.thoughts is None and type(self._request.text.format) is TextFormat:
-            return _UNBROKEN if self._broken else _PLAIN  # as most are heard
+            return _UNBROKEN if broken else _PLAIN  # as most are heard
         made = constraint(self._request)
         return Heard(
-            parser="unbroken chat" if self._broken else "chat",
+            parser="unbroken chat" if broken else "chat",
             reading=self._reading(chat),
             constraint=made,
             held=frozenset() if made is None else frozenset({"form"}),

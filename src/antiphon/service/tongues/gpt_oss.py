@@ -36,7 +36,7 @@ class HarmonyTongue:
 
     def __init__(self, request: CreateResponse, able: Capabilities) -> None:
         self.honours = able.honours | OURS
-        self.lasts = False
+        self.lasts = self.verbatim = False
         self._request = request
         self._means = means(able)
 
@@ -53,7 +53,7 @@ class HarmonyTongue:
     def long(self, chat: ChatPrompt) -> bool:
         return not self.spoke or sum([len(str(message.get("content"))) for message in chat.messages]) > AT_ONCE
 
-    def hear(self, chat: ChatPrompt) -> Heard:
+    def hear(self, chat: ChatPrompt, said: Prompt) -> Heard:
         demand = self._demand(chat)
         made = self._constraint(demand)
         if self._request.skip_special_tokens is False:

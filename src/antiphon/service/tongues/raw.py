@@ -21,7 +21,7 @@ from antiphon.service.tongues.demands import Demand, Demands, told_of_form
 class RawTongue:
     def __init__(self, request: CreateResponse, able: Capabilities, manner: Manner) -> None:
         self.honours = able.honours - {"tools"} if manner.calls is None else able.honours | {"tools"}
-        self.lasts = False
+        self.lasts = self.verbatim = False
         self._request = request
         self._opened = False  # the prompt ends within a thought
         self._template = able.template
@@ -53,7 +53,7 @@ class RawTongue:
             return chat
         return self._seen(render_text(self._template, self._with_effort(chat, self._template), now()))
 
-    def hear(self, chat: ChatPrompt) -> Heard:
+    def hear(self, chat: ChatPrompt, said: Prompt) -> Heard:
         demand = self._demand(chat, self._reading(chat))
         return Heard(
             parser="unbroken raw" if self._broken else "raw",
