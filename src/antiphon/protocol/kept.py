@@ -56,7 +56,14 @@ PREFIXES: dict[type, Prefix] = {
 def keep(items: Iterable[InputItem], new_id: Callable[[Prefix], str]) -> list[InputItem]:
     """Copies of the items, each with a new id."""
     names: dict[str, str] = {}  # what the client called an item → what it is called now
-    return [_kept(item, _own(item, names) or new_id(PREFIXES.get(type(item), "item")), names) for item in items]
+    kept: list[InputItem] = []
+    for item in items:
+        if type(item) is Message:  # what most are; nothing refers to it
+            status = "completed" if item.status is UNSET else item.status
+            kept.append(replace(item, id=new_id("msg"), status=status))
+        else:
+            kept.append(_kept(item, _own(item, names) or new_id(PREFIXES.get(type(item), "item")), names))
+    return kept
 
 
 def _own(item: InputItem, names: dict[str, str]) -> str | None:
@@ -67,8 +74,6 @@ def _own(item: InputItem, names: dict[str, str]) -> str | None:
 
 
 def _kept(item: InputItem, item_id: str, names: dict[str, str]) -> InputItem:
-    if type(item) is Message:  # what most are; nothing refers to it
-        return replace(item, id=item_id, status="completed" if item.status is UNSET else item.status)
     changes: dict[str, Any] = {"id": item_id}
     if getattr(item, "status", None) is UNSET:
         changes["status"] = "completed"

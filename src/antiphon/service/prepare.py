@@ -25,7 +25,7 @@ from antiphon.protocol.items import InputItem
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import TextFormat
 from antiphon.render.attached import Attached
-from antiphon.render.messages import Rendered, framed, render_chat
+from antiphon.render.messages import Frame, Rendered, framed, render_chat
 from antiphon.render.tools import Hosting, declares, nothing_hosted
 from antiphon.service.aim import Aim, Mould
 from antiphon.service.compat import asks_nothing, granted
@@ -79,9 +79,24 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
 def prepare(decoded: Decoded, known: Known, aim: Aim, bring: Bring) -> Prepared | Awaitable[Prepared]:
     """It is there at once, unless others should not have to wait for it or something has to be found out first."""
-    fit = _Fit(decoded.request, known, aim, aim.tongue or _spoken(decoded, aim), bring)
-    fitted = fit.at_once()
-    return fit.later() if fitted is None else fit.prepared(*fitted)
+    request, tongue = decoded.request, aim.tongue or _spoken(decoded, aim)
+    fit = _Fit(request, known, aim, tongue, bring)
+    if len(known.earlier) + len(request.input) > AT_ONCE:
+        return fit.later()
+    fit.history = history = make_history(known.earlier, request.input, known.before, known.said)
+    frame = (aim.frame if history.plain else None) or fit.frame(history)
+    rendered = render_chat(history, request, tongue.honours, fit.attached, frame)
+    prompt: Prompt = rendered.prompt
+    if fit.attached.wanted:
+        return fit.later()
+    if not tongue.verbatim:
+        if tongue.long(rendered.prompt):
+            return fit.later()
+        prompt = tongue.say(rendered.prompt, fit.moment)
+    if aim.able.context is None or fit.surely_fits(prompt):
+        return fit.prepared(rendered, prompt, None)
+    fit.made = rendered, prompt
+    return fit.later()
 
 
 async def there(prepared: Prepared | Awaitable[Prepared]) -> Prepared:
@@ -99,39 +114,22 @@ def _spoken(decoded: Decoded, aim: Aim) -> Tongue:
 class _Fit(Struct, eq=False):
     """Renders a request's history so that the model's context has room for it and for an answer."""
 
-    _request: CreateResponse
-    _known: Known
-    _aim: Aim
-    _tongue: Tongue
-    _bring: Bring
-    _attached: Attached = field(default_factory=Attached)
-    _now: datetime | None = None  # one moment for all that is rendered
-    _made: tuple[Rendered, Prompt] | None = None
-    _history: History = History()
-    _shortened: bool = False
-
-    def at_once(self) -> Fitted | None:
-        """None: others should not have to wait for it, or something has to be brought or counted first."""
-        known, tongue = self._known, self._tongue
-        if len(known.earlier) + len(self._request.input) > AT_ONCE:
-            return None
-        self._history = history = make_history(known.earlier, self._request.input, known.before, known.said)
-        rendered = self._chat(history)
-        if self._attached.wanted:
-            return None
-        prompt: Prompt = rendered.prompt
-        if not tongue.verbatim:
-            if tongue.long(rendered.prompt):
-                return None
-            prompt = tongue.say(rendered.prompt, self._moment)
-        self._made = rendered, prompt
-        return (rendered, prompt, None) if self._aim.able.context is None or self._surely_fits(prompt) else None
+    request: CreateResponse
+    known: Known
+    aim: Aim
+    tongue: Tongue
+    bring: Bring
+    attached: Attached = field(default_factory=Attached)
+    now: datetime | None = None  # one moment for all that is rendered
+    made: tuple[Rendered, Prompt] | None = None
+    history: History = History()
+    shortened: bool = False
 
     async def later(self) -> Prepared:
         return await there(self.prepared(*await self._fitted()))
 
     def prepared(self, rendered: Rendered, prompt: Prompt, tokens: int | None) -> Prepared | Awaitable[Prepared]:
-        aim, request, tenant = self._aim, self._request, self._known.tenant
+        aim, request, tenant = self.aim, self.request, self.known.tenant
         mould = aim.mould
         if mould is None or mould.frame is not rendered.frame or prompt is not rendered.prompt:
             mould = self._moulded(rendered, prompt)
@@ -148,8 +146,8 @@ class _Fit(Struct, eq=False):
             reading=reading,
             declared=Declared(offered.offers, request.parallel_tool_calls),
             ignored=offered.ignored,
-            history=self._history,
-            shortened=self._shortened,
+            history=self.history,
+            shortened=self.shortened,
             unlisted=offered.unlisted,
             tokens=tokens,
             messages=rendered.prompt.messages,
@@ -157,11 +155,11 @@ class _Fit(Struct, eq=False):
         return self._insisting(made, rendered, mould.heard) if mould.demands else made
 
     async def _insisting(self, made: Prepared, rendered: Rendered, heard: Heard) -> Prepared:
-        insists = await insistence(self._request, rendered, self._tongue, heard, made.work.prompt)
+        insists = await insistence(self.request, rendered, self.tongue, heard, made.work.prompt)
         return made if insists is None else replace(made, insists=insists)
 
     def _moulded(self, rendered: Rendered, prompt: Prompt) -> Mould:
-        request, aim, able, tongue = self._request, self._aim, self._aim.able, self._tongue
+        request, aim, able, tongue = self.request, self.aim, self.aim.able, self.tongue
         if rendered.offered.offers and "tools" not in tongue.honours:
             sentence = f"'tools' are not supported by this model on the {aim.served.engine.name} engine."
             raise UnsupportedParameter(f"{sentence} {able.lacks.get('tools', '')}".rstrip(), param="tools")
@@ -193,34 +191,34 @@ class _Fit(Struct, eq=False):
 
     async def _fitted(self) -> Fitted:
         """In threads where it takes long, with all that it shows and as short as it has to be."""
-        made = self._made
-        if made is None and not self._attached.wanted:
+        made = self.made
+        if made is None and not self.attached.wanted:
             made = await asyncio.to_thread(self._begin)
-        if made is None or self._attached.wanted:
-            await self._bring(self._known.tenant, self._attached)
+        if made is None or self.attached.wanted:
+            await self.bring(self.known.tenant, self.attached)
             made = await asyncio.to_thread(self._begin)
         rendered, prompt = made
-        if self._surely_fits(prompt):
+        if self.surely_fits(prompt):
             return rendered, prompt, None
-        context, tokens = self._aim.able.context or 0, await self._count(prompt)
+        context, tokens = self.aim.able.context or 0, await self._count(prompt)
         if tokens < context:
             return rendered, prompt, tokens
-        if self._request.truncation == "disabled":
+        if self.request.truncation == "disabled":
             raise _too_long(tokens, context)
-        self._shortened = True
-        return await self._cut_short(self._history, context - _reserve(self._aim.most, context))
+        self.shortened = True
+        return await self._cut_short(self.history, context - _reserve(self.aim.most, context))
 
-    def _surely_fits(self, prompt: Prompt) -> bool:
+    def surely_fits(self, prompt: Prompt) -> bool:
         """Nobody has to count: it could not be told to be too long, or is short even by the byte."""
-        able, context = self._aim.able, self._aim.able.context
+        able, context = self.aim.able, self.aim.able.context
         if context is None or not (able.counts or isinstance(prompt, TokenPrompt)):
             return True
-        return size_of(prompt) + (self._aim.most or 0) < context
+        return size_of(prompt) + (self.aim.most or 0) < context
 
     def _begin(self) -> tuple[Rendered, Prompt]:
-        known = self._known
-        self._history = make_history(known.earlier, self._request.input, known.before, known.said)
-        return self._render(self._history)
+        known = self.known
+        self.history = make_history(known.earlier, self.request.input, known.before, known.said)
+        return self._render(self.history)
 
     async def _cut_short(self, history: History, budget: int) -> tuple[Rendered, Prompt, int]:
         """Drop as few of the oldest units as will do: each one dropped makes the prompt shorter."""
@@ -234,7 +232,7 @@ class _Fit(Struct, eq=False):
                 fewest = middle + 1
         rendered, prompt = await asyncio.to_thread(self._cut, history, most)
         tokens = await self._count(prompt)
-        context = self._aim.able.context or 0
+        context = self.aim.able.context or 0
         if tokens >= context:
             raise _too_long(tokens, context)
         return rendered, prompt, tokens
@@ -243,30 +241,27 @@ class _Fit(Struct, eq=False):
         return self._render(shorter(history, drop))
 
     def _render(self, history: History) -> tuple[Rendered, Prompt]:
-        rendered = self._chat(history)
-        return rendered, self._said(rendered)
+        rendered = render_chat(history, self.request, self.tongue.honours, self.attached, self.frame(history))
+        if self.attached.wanted:
+            return rendered, rendered.prompt
+        return rendered, self.tongue.say(rendered.prompt, self.moment)
 
-    def _chat(self, history: History) -> Rendered:
-        frame = self._aim.frame
-        if frame is None or (not history.plain and declares(history)):
-            frame = framed(self._request, history, self._known.hosting)
-            if not declares(history):
-                self._aim.frame = frame
-        return render_chat(history, self._request, self._tongue.honours, self._attached, frame)
+    def frame(self, history: History) -> Frame:
+        """Kept for all of its kind, unless the history declares tools of its own."""
+        if declares(history):
+            return framed(self.request, history, self.known.hosting)
+        if self.aim.frame is None:
+            self.aim.frame = framed(self.request, history, self.known.hosting)
+        return self.aim.frame
 
-    def _said(self, rendered: Rendered) -> Prompt:
-        if self._attached.wanted:
-            return rendered.prompt
-        return self._tongue.say(rendered.prompt, self._moment)
-
-    def _moment(self) -> datetime:
-        self._now = self._now or datetime.now()
-        return self._now
+    def moment(self) -> datetime:
+        self.now = self.now or datetime.now()
+        return self.now
 
     async def _count(self, prompt: Prompt) -> int:
         if isinstance(prompt, TokenPrompt):
             return len(prompt.tokens)
-        served = self._aim.served
+        served = self.aim.served
         return await served.engine.count(served.model, prompt)
 
 
