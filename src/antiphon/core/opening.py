@@ -3,8 +3,6 @@
 What a client sent beyond OpenAI's fields is echoed only when it was sent.
 """
 
-from msgspec.structs import replace
-
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
 
@@ -40,9 +38,3 @@ def opening(
     if response.background:
         response.status = "queued"
     return response
-
-
-def begun(opening: Response, request: CreateResponse, response_id: str, created_at: int) -> Response:
-    """One of several that begin alike, with what is its own."""
-    before = request.previous_response_id
-    return replace(opening, id=response_id, created_at=created_at, output=[], previous_response_id=before)

@@ -15,18 +15,19 @@ from antiphon.service.warming import warms
 class Outline(Struct, frozen=True):
     found: Capabilities  # what the engine said of itself; as long as that is all, the outline holds
     aim: Aim
-    opening: Response  # to copy: each has an id, a time and a past of its own
+    opening: Response  # to copy: its id, time and past are not those of any
     ignored: list[str]  # names of fields that change nothing
     rank: int  # in the queue of its model
     warms: bool  # nothing is to be said
     once: bool  # one turn is all that it takes, unless its items ask for more
     needs_store: bool  # for what it asks for
+    obfuscates: bool  # what is told is to be padded
 
 
 def outlined(decoded: Decoded, aim: Aim, found: Capabilities, *, stores: bool) -> Outline:
     """`stores`: the response is kept."""
     begins = opening(decoded.request, decoded.sent, "", aim.served.name, 0, store=stores)
-    request = decoded.request
+    request, options = decoded.request, decoded.request.stream_options
     return Outline(
         found=found,
         aim=aim,
@@ -36,4 +37,5 @@ def outlined(decoded: Decoded, aim: Aim, found: Capabilities, *, stores: bool) -
         warms=warms(request),
         once=not (request.tools or request.context_management or warms(request)),
         needs_store=bool(request.background or request.wait_for_tool_outputs),
+        obfuscates=options is not None and options.include_obfuscation,
     )

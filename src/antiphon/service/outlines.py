@@ -23,15 +23,15 @@ class Outlines:
         self._room = room
         self._stores = stores
 
-    def known(self, decoded: Decoded) -> Outline | None:
-        """That of its kind, if it is sure to hold."""
+    def known(self, decoded: Decoded) -> tuple[Decoded, Outline] | None:
+        """The request, and the outline of its kind, if there is one that is sure to hold."""
         if decoded.kind is None or decoded.kind.outline is None:
             return None
         known: Outline = decoded.kind.outline
         if not (known.found.standing.stands and known.aim.served.standing.stands):
             return None
         decoded.request.service_tier = known.opening.service_tier
-        return known
+        return decoded, known
 
     async def of(self, decoded: Decoded, opening: Response | None) -> tuple[Decoded, Outline]:
         """And the request as it is meant. A Response that is in the store has its tier already. What is wrong is

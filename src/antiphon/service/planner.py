@@ -21,7 +21,6 @@ from antiphon.agent.witness import Witness
 from antiphon.core.deltas import Said
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.entries import Entry
-from antiphon.core.opening import begun
 from antiphon.core.prompt import TextPrompt, TokenPrompt
 from antiphon.core.replay import Replay
 from antiphon.core.sealed import Seal
@@ -82,6 +81,7 @@ class Undertaking(Struct, frozen=True, kw_only=True):
     beyond: Beyond | None = None  # what it may do beyond one turn
     earlier: Sequence[InputItem] = ()  # what came before its input
     rooted: bool = False  # what it continues is nowhere in the store
+    obfuscates: bool = False  # the client asked for padded deltas
     left: tuple[Entry, ...] = ()  # what happened before, on a server that died
 
     def emitter(self, log: Log | None) -> Emitter:
@@ -92,12 +92,6 @@ class Undertaking(Struct, frozen=True, kw_only=True):
         replay.open()
         replay.feed(self.left)
         return replay.emitter
-
-    @property
-    def obfuscates(self) -> bool:
-        """Did the client ask for padded deltas?"""
-        options = self.decoded.request.stream_options
-        return options is not None and options.include_obfuscation
 
     def owned(self, fence: int) -> None:
         """It is in the store, and ours."""
@@ -147,29 +141,27 @@ class Planner:
         `patient` (always for background): its ticket takes a place in the model's queue only when it is awaited, and
         that queue is never full for it. Else Busy is raised when it is. `recent`: what its connection remembers.
         """
-        outline = self._outlines.known(decoded)
-        if outline is None:
-            decoded, outline = await self._outlines.of(decoded, opening)
+        decoded, outline = self._outlines.known(decoded) or await self._outlines.of(decoded, opening)
         request, aim, again = decoded.request, outline.aim, opening is not None
-        remembered = None if recent is None else recent.items(request.previous_response_id or "")
+        before = request.previous_response_id
+        remembered = None if recent is None else recent.items(before or "")
         plain = bool(request.input) and _SPOKEN.issuperset(map(type, request.input))
-        if not plain:
+        if not plain or outline.needs_store or not self._terms.stores:
             refuse_unsaid(request)
-        if outline.needs_store or not self._terms.stores:
             refuse_unstored(request, self._terms.stores, remembered is not None)
         earlier: Sequence[InputItem] = remembered or ()
-        if remembered is None and (request.previous_response_id is not None or request.conversation is not None):
+        if remembered is None and (before is not None or request.conversation is not None):
             earlier = await self._earlier(tenant, request, opening)
         if opening is None:
-            opening = begun(outline.opening, request, new_id("resp"), int(time()))
-            note_response(opening.id)
-            if not plain or remembered is not None:
-                decoded, earlier = await self._resolved(tenant, decoded, opening, earlier, remembered)
-            if opening.store:
-                many = len(decoded.request.input) > AT_ONCE
-                decoded = await asyncio.to_thread(_own, decoded, opening) if many else _own(decoded, opening)
-        else:
-            note_response(opening.id)
+            opening = replace(
+                outline.opening, id=new_id("resp"), created_at=int(time()), output=[], previous_response_id=before
+            )
+        note_response(opening.id)
+        if not (again or (plain and remembered is None)):
+            decoded, earlier = await self._resolved(tenant, decoded, opening, earlier, remembered)
+        if opening.store and not again:
+            many = len(decoded.request.input) > AT_ONCE
+            decoded = await asyncio.to_thread(_own, decoded, opening) if many else _own(decoded, opening)
         once = plain and outline.once and not (earlier or remembered)
         given = decoded if once else roomy(spoken_to(decoded, earlier) if outline.warms else decoded)
         prepared = self._prepared(tenant, given, earlier, aim)
@@ -183,7 +175,7 @@ class Planner:
         if not (once or outline.warms) and goes_on(decoded.request, earlier):
             waits = self._toolkit.awaits(request, opening.store)
             going = Going(tenant=tenant, id=opening.id, decoded=decoded, earlier=earlier, waits=waits)
-            beyond = await self._beyond(Ahead(self._toolkit, going, again), going, prepared, aim)
+            beyond = await self._beyond(going, prepared, aim, again)
         ticket = self._models.admit(aim.served, aim.able, patient, tenant, outline.rank)
         return Undertaking(
             plan=self._plan(tenant, request, prepared, ticket),
@@ -193,6 +185,7 @@ class Planner:
             beyond=beyond,
             earlier=earlier,
             rooted=remembered is not None,
+            obfuscates=outline.obfuscates,
         )
 
     async def settle(self, tenant: str, decoded: Decoded) -> Settled:
@@ -270,12 +263,14 @@ class Planner:
         ticket = self._models.admit(aim.served, aim.able, True, tenant, rank(decoded.request))
         return self._plan(tenant, decoded.request, prepared, ticket)
 
-    async def _beyond(self, ahead: Ahead, going: Going, prepared: Prepared, aim: Aim) -> Beyond | None:
+    async def _beyond(self, going: Going, prepared: Prepared, aim: Aim, again: bool) -> Beyond | None:
+        """`again`: another server had begun it."""
         tenant, decoded = going.tenant, going.decoded
         settled = Settled(
             tenant=tenant, decoded=decoded, served=aim.served, able=aim.able, prepared=prepared, ignored=[]
         )
         step = await compaction_step(self, self._keyring, settled)
+        ahead = Ahead(self._toolkit, going, again)
         course = await ahead.course(prepared, partial(self._replan, tenant, going.earlier, aim), step)
         if course is None:
             return None
