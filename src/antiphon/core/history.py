@@ -4,7 +4,7 @@ A call and its output belong together: an output without its call is refused, an
 too long loses whole units, oldest first, never half of one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TypeGuard, get_args
 
@@ -78,11 +78,14 @@ def is_output(item: InputItem) -> TypeGuard[Output]:
     return type(item) in _OUTPUTS
 
 
+UNSAID: Mapping[str, Said] = {}
+
+
 class History(Struct, frozen=True):
     items: tuple[InputItem, ...] = ()
     places: Sequence[int] = ()  # of each item in the request's input; below 0 it was there before
     before: str = "previous_response_id"  # the field of the request that earlier items came by
-    said: Mapping[str, Said] = {}  # what tools told a model that their items do not say, by the items' ids
+    said: Mapping[str, Said] = UNSAID  # what tools told a model that their items do not say, by the items' ids
     plain: bool = False  # it is known to be of messages alone
 
     def param(self, index: int, field: str = "") -> str:
@@ -92,17 +95,16 @@ class History(Struct, frozen=True):
 
 
 def make_history(
-    earlier: Iterable[InputItem],
-    given: Iterable[InputItem],
+    earlier: Sequence[InputItem],
+    given: Sequence[InputItem],
     before: str = "previous_response_id",
-    said: Mapping[str, Said] | None = None,
+    said: Mapping[str, Said] = UNSAID,
 ) -> History:
     """The items of previous responses or of a conversation, then the request's input."""
-    past, now = tuple(earlier), tuple(given)
-    items, places = past + now, range(-len(past), len(now))
+    items, places = (*earlier, *given), range(-len(earlier), len(given))
     if _MESSAGES.issuperset(map(type, items)):  # there is nothing to restore or to pair
-        return History(items, places, before, said or {}, plain=True)
-    history = History(*restored(items, places), before, said or {})
+        return History(items, places, before, said, True)
+    history = History(*restored(items, places), before, said)
     _check_pairs(history)
     return history
 

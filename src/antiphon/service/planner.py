@@ -21,6 +21,7 @@ from antiphon.agent.witness import Witness
 from antiphon.core.deltas import Said
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.entries import Entry
+from antiphon.core.history import UNSAID
 from antiphon.core.prompt import TextPrompt, TokenPrompt
 from antiphon.core.replay import Replay
 from antiphon.core.sealed import Seal
@@ -44,7 +45,7 @@ from antiphon.service.meaning import Meaning
 from antiphon.service.models import Models, Served
 from antiphon.service.outlines import Outlines
 from antiphon.service.past import Past
-from antiphon.service.prepare import AT_ONCE, NOTHING, Known, OutputTokens, Prepared, prepare, there
+from antiphon.service.prepare import AT_ONCE, Known, OutputTokens, Prepared, prepare, there
 from antiphon.service.prompts import prepare_prompt
 from antiphon.service.recent import Recent
 from antiphon.service.restoring import reopened
@@ -238,7 +239,7 @@ class Planner:
         return served, able
 
     def _prepared(
-        self, tenant: str, decoded: Decoded, earlier: Sequence[InputItem], aim: Aim, said: Mapping[str, Said] = NOTHING
+        self, tenant: str, decoded: Decoded, earlier: Sequence[InputItem], aim: Aim, said: Mapping[str, Said] = UNSAID
     ) -> Prepared | Awaitable[Prepared]:
         request = decoded.request
         before = "previous_response_id" if request.conversation is None else "conversation"

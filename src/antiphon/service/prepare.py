@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from antiphon.agent.declared import Declared
 from antiphon.agent.rules import Insistence
 from antiphon.core.deltas import Said
-from antiphon.core.history import History, droppable, make_history, shorter
+from antiphon.core.history import UNSAID, History, droppable, make_history, shorter
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Sampling, TextPrompt, TokenPrompt, Work
 from antiphon.engines.base import Engine
 from antiphon.errors import ContextTooLong, UnsupportedParameter
@@ -38,16 +38,13 @@ Fitted = tuple[Rendered, Prompt, int | None]  # and its tokens, if they had to b
 Bring = Callable[[str, Attached], Awaitable[None]]  # for a tenant; all that is wanted is found after it
 
 
-NOTHING: Mapping[str, Said] = {}
-
-
 class Known(Struct, frozen=True):
     """What a model is to know beyond the request, and who asks."""
 
     tenant: str
     earlier: Sequence[InputItem] = ()  # the items before the request's input
     before: str = "previous_response_id"  # the field of the request that they came by
-    said: Mapping[str, Said] = NOTHING  # what tools said that their items do not say, by the items' ids
+    said: Mapping[str, Said] = UNSAID  # what tools said that their items do not say, by the items' ids
     hosting: Hosting = nothing_hosted
 
 
