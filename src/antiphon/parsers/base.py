@@ -46,7 +46,7 @@ class Parser(Protocol):
 
     @property
     def reasoning_tokens(self) -> int:
-        """As far as they were counted here: 0 where only the engine can tell."""
+        """As far as they were counted here, once it is finished: 0 where only the engine can tell."""
         ...
 
     def feed(self, chunk: Chunk) -> Sequence[Delta]:

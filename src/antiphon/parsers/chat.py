@@ -18,16 +18,13 @@ from antiphon.parsers.raw import RawParser
 
 
 class ChatParser:
+    reasoning_tokens = 0  # those of a text that is read here, once it has ended; else the engine tells
+
     def __init__(self, prompt: Prompt, reading: Reading = PLAIN) -> None:
         self._raw = RawParser(prompt, reading) if reading.thoughts or reading.calls else None
         self._reading = reading
         self._open: dict[int, list[str]] = {}  # the arguments of calls that are not done
         self._started: set[int] = set()
-
-    @property
-    def reasoning_tokens(self) -> int:
-        """Else the engine tells."""
-        return 0 if self._raw is None else self._raw.reasoning_tokens
 
     def feed(self, chunk: Chunk) -> Sequence[Delta]:
         if self._raw is None and not (chunk.calls or chunk.thought or chunk.refusal or self._open):
@@ -37,7 +34,10 @@ class ChatParser:
     def finish(self) -> Sequence[Delta]:
         if self._raw is None and not self._open:
             return ()
-        done: list[Delta] = [] if self._raw is None else [*map(_own, self._raw.finish())]
+        done: list[Delta] = []
+        if self._raw is not None:
+            done += map(_own, self._raw.finish())
+            self.reasoning_tokens = self._raw.reasoning_tokens
         done += [CallDone(key) for key in self._open]
         self._open.clear()
         return done
