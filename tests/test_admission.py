@@ -338,7 +338,7 @@ def test_nobody_waits_behind_more_than_one_of_each_other_tenant(asked: list[tupl
     turns: list[str] = []
     while waiting:
         running.pop(0).leave()
-        admitted = [ticket for ticket in waiting if ticket._since is not None]
+        admitted = [ticket for ticket in waiting if ticket.running]
         assert len(admitted) == 1
         turns.append(waiting.pop(admitted[0]))
         running.append(admitted[0])

@@ -56,7 +56,7 @@ class Admission:
             self.running += 1
             if self._waited is not None:
                 self._waited(0.0)
-            return Ticket(self, tenant, rank=rank, entered=True, _since=monotonic())
+            return Ticket(self, tenant, rank=rank, entered=True, running=True, _since=monotonic())
         if (busy := self.turns_away(tenant)) is not None:
             raise busy
         ticket = Ticket(self, tenant, rank=rank)
@@ -105,7 +105,7 @@ class Admission:
 
     def _admit(self, ticket: "Ticket") -> None:
         self.running += 1
-        ticket._since = now = monotonic()
+        ticket.running, ticket._since = True, (now := monotonic())
         if (turn := ticket._turn) is not None and not turn.done():
             turn.set_result(None)
         if self._waited is not None:
@@ -119,12 +119,6 @@ class Admission:
             del rank[ticket.tenant]
         self.waiting -= 1
         self._patient -= ticket.patient
-
-    def _runner_left(self, stay: float) -> None:
-        self.running -= 1
-        self._mean_stay += _MEMORY * (stay - self._mean_stay)
-        if self.waiting:
-            self._hand_out()
 
     def _hand_out(self) -> None:
         """Free slots, to one tenant after the other."""
@@ -158,15 +152,11 @@ class Ticket(Struct, eq=False):
     patient: bool = False
     rank: int = USUAL
     entered: bool = False  # it runs or waits
+    running: bool = False  # it has its turn: nothing need be waited for
     came: float | None = None  # when it began to wait, if it had to
     _turn: asyncio.Future[None] | None = None
-    _since: float | None = None  # when it began to run
+    _since: float = 0.0  # when it began to run
     _left: bool = False
-
-    @property
-    def running(self) -> bool:
-        """Has it its turn? Then nothing need be waited for."""
-        return self._since is not None and not self._left
 
     async def ready(self) -> None:
         """Wait for one's turn. Cancelled while waiting, the ticket is left."""
@@ -174,7 +164,7 @@ class Ticket(Struct, eq=False):
             raise RuntimeError("the ticket was left")
         if not self.entered:
             self._admission._join(self)
-        if self._since is not None:
+        if self.running:
             return
         self._turn = asyncio.get_running_loop().create_future()
         try:
@@ -186,15 +176,17 @@ class Ticket(Struct, eq=False):
     def leave(self) -> None:
         if self._left:
             return
-        self._left = True
+        self._left, ran, self.running = True, self.running, False
         if self._turn is not None:
             self._turn.cancel()  # somebody may still wait for a turn that will not come
-        if not self.entered:
-            return
-        if self._since is None:
-            self._admission._waiter_left(self)
-        else:
-            self._admission._runner_left(monotonic() - self._since)
+        admission = self._admission
+        if ran:
+            admission.running -= 1
+            admission._mean_stay += _MEMORY * (monotonic() - self._since - admission._mean_stay)
+            if admission.waiting:
+                admission._hand_out()
+        elif self.entered:
+            admission._waiter_left(self)
 
     def __enter__(self) -> Self:
         return self

@@ -166,6 +166,8 @@ class Models:
         if len(self._lanes) != 1:
             return None
         (lane,) = self._lanes.values()
+        if lane.admission.running < lane.admission.slots:
+            return None
         busy = lane.admission.turns_away(tenant)
         return busy if busy is None or sum(len(engine.models()) for engine in self._engines) == 1 else None
 
