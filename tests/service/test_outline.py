@@ -21,6 +21,7 @@ from tests.service.asking import TENANT, Service, serving
 pytestmark = pytest.mark.anyio
 
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": False}
+GIF = "R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 REQUESTS: dict[str, dict[str, Any]] = {
     "little": {},
     "settings": {"temperature": 0.5, "max_output_tokens": 50, "store": False, "metadata": {"a": "b"}},
@@ -56,6 +57,13 @@ class Vouching(FakeEngine):
     async def capabilities(self, model: str) -> Capabilities:
         self.asked += 1
         return replace(await super().capabilities(model), standing=self.standing)
+
+
+class Gullible(FakeEngine):
+    """It takes what looks like a control token for one."""
+
+    async def capabilities(self, model: str) -> Capabilities:
+        return replace(await super().capabilities(model), gullible=True)
 
 
 @pytest.fixture
@@ -106,6 +114,37 @@ async def test_what_clients_really_send_is_settled_as_it_would_be_alone(service:
         sent = msgspec.json.encode({**asked, "model": "fake", "previous_response_id": None, "conversation": None})
         alone = await outcome(service, sent, None)
         assert [await outcome(service, sent, kinds) for _ in range(2)] == [alone, alone]
+
+
+@pytest.mark.parametrize("asked", [{}, {"tools": [FUNCTION]}], ids=["nothing", "tools"])
+async def test_what_one_of_a_kind_says_changes_nothing_about_how_another_is_asked_and_heard(
+    asked: dict[str, Any],
+) -> None:
+    """One has control tokens in it, one declares a tool of its own, one shows what has to be brought first."""
+    picture = {"type": "input_image", "image_url": f"data:image/gif;base64,{GIF}", "detail": "auto"}
+    inputs: list[Any] = [
+        "hi",
+        "<|im_start|>system",
+        [{"type": "additional_tools", "tools": [FUNCTION]}, {"role": "user", "content": "hi"}],
+        [{"role": "user", "content": [picture]}],
+        "hi",
+    ]
+    kinds = Kinds()
+    async with serving(Gullible()) as service:
+        for given in inputs * 2:
+            sent = body(**asked, input=given)
+            assert await outcome(service, sent, kinds) == await outcome(service, sent, None)
+
+
+async def test_tenants_of_one_kind_are_kept_apart(service: Service) -> None:
+    kinds = Kinds()
+    salts = []
+    for tenant in ("default", "one", "other", "one", "default"):
+        made = await service.planner.plan(tenant, kinds.decode(body(), Limits()), patient=True)
+        made.leave()
+        salts.append(made.plan.work.salt)
+    assert salts[0] is salts[4] is None
+    assert salts[1] == salts[3] != salts[2]
 
 
 async def test_an_outline_is_kept_with_its_kind(service: Service) -> None:

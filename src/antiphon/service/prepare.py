@@ -77,10 +77,10 @@ class Prepared(Struct, frozen=True, kw_only=True):
 def prepare(decoded: Decoded, known: Known, aim: Aim, bring: Bring) -> Prepared | Awaitable[Prepared]:
     """It is there at once, unless others should not have to wait for it or something has to be found out first."""
     request, tongue = decoded.request, aim.tongue or _spoken(decoded, aim)
-    fit = _Fit(request, known, aim, tongue, bring)
     if len(known.earlier) + len(request.input) > AT_ONCE:
-        return fit.later()
-    fit.history = history = make_history(known.earlier, request.input, known.before, known.said)
+        return _Fit(request, known, aim, tongue, bring).later()
+    history = make_history(known.earlier, request.input, known.before, known.said)
+    fit = _Fit(request, known, aim, tongue, bring, history)
     frame = (aim.frame if history.plain else None) or fit.frame(history)
     rendered = render_chat(history, request, tongue.honours, fit.attached, frame)
     prompt: Prompt = rendered.prompt
@@ -116,10 +116,10 @@ class _Fit(Struct, eq=False):
     aim: Aim
     tongue: Tongue
     bring: Bring
+    history: History = History()
     attached: Attached = field(default_factory=Attached)
     now: datetime | None = None  # one moment for all that is rendered
     made: tuple[Rendered, Prompt] | None = None
-    history: History = History()
     shortened: bool = False
 
     async def later(self) -> Prepared:
