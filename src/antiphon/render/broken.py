@@ -24,13 +24,20 @@ _UNFINISHED: Final = frozenset(text[:end] for text in CONTROL_STRINGS for end in
 _LONGEST: Final = max(map(len, CONTROL_STRINGS))
 
 
-def break_up(chat: ChatPrompt) -> ChatPrompt:
-    """The same chat if nothing in it looks like a control token."""
+def break_up(chat: ChatPrompt, harmless: bool | None = None) -> ChatPrompt:
+    """The same chat if nothing in it looks like a control token. `harmless`: whether it is
+    (`is_harmless`); None: that has to be found out."""
     messages = [_message(message) for message in chat.messages]
-    if all(map(is_, messages, chat.messages)) and _harmless(chat.tools) and _harmless(chat.template_kwargs):
-        return chat
+    if is_harmless(chat) if harmless is None else harmless:
+        same = all(map(is_, messages, chat.messages))
+        return chat if same else replace(chat, messages=tuple(messages))
     tools, variables = tuple(map(_broken, chat.tools)), _broken(chat.template_kwargs)
     return replace(chat, messages=tuple(messages), tools=tools, template_kwargs=variables)
+
+
+def is_harmless(chat: ChatPrompt) -> bool:
+    """Nothing but its messages may look like a control token."""
+    return _harmless(chat.tools) and _harmless(chat.template_kwargs)
 
 
 def broken(text: str) -> str:

@@ -4,13 +4,15 @@ Where the operator names a format, the engine leaves that in the text, and it is
 tools is told of them in words then.
 """
 
+from operator import is_
+
 from antiphon.core.prompt import ChatPrompt, Prompt
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import Reading
 from antiphon.parsers.choose import Manner
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import TextFormat
-from antiphon.render.broken import break_up
+from antiphon.render.broken import break_up, is_harmless
 from antiphon.render.tool_prompt import FORMAT, in_words
 from antiphon.service.sampling import constraint
 from antiphon.service.tongues.base import Heard, Now, is_much, is_thoughtless
@@ -27,6 +29,7 @@ class ChatTongue:
         self.honours = able.honours | {"tools"} if self._in_words else able.honours
         self._request = request
         self._gullible = able.gullible
+        self._harmless: tuple[object, object] | None = None  # tools and variables that were looked through last
         self.lasts = True
         self.verbatim = not (self._gullible or self._in_words)
 
@@ -34,7 +37,7 @@ class ChatTongue:
         return self._gullible and is_much(chat)
 
     def say(self, chat: ChatPrompt, now: Now) -> Prompt:
-        said = break_up(chat) if self._gullible else chat  # before there are marks of our own in it
+        said = self._broken_up(chat) if self._gullible else chat  # before there are marks of our own in it
         return in_words(said) if self._in_words else said
 
     def hear(self, chat: ChatPrompt, said: Prompt) -> Heard:
@@ -48,6 +51,14 @@ class ChatTongue:
             constraint=made,
             held=frozenset() if made is None else frozenset({"form"}),
         )
+
+    def _broken_up(self, chat: ChatPrompt) -> ChatPrompt:
+        """Tools are looked through once for all of a kind: of an agent's request they are the most."""
+        known, around = self._harmless, (chat.tools, chat.template_kwargs)
+        harmless = known is not None and all(map(is_, known, around))
+        if not harmless and (harmless := is_harmless(chat)):
+            self._harmless = around
+        return break_up(chat, harmless)
 
     def _reading(self, chat: ChatPrompt) -> Reading:
         tools = {tool["function"]["name"]: tool for tool in chat.tools}
