@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from antiphon.agent.rules import Rules
 from antiphon.core.prompt import Sampling, Work
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import Parser
@@ -22,7 +23,8 @@ class Mould(Struct, frozen=True, kw_only=True):
     reader: type[Parser]
     work: Work  # with the frame for its prompt, for anybody
     bare: bool  # the engine is told nothing that depends on who asks, but for who that is
-    demands: bool  # something may be demanded of the answer
+    rules: Rules | None  # what is demanded of the answer
+    grammars: bool  # there are some among these that have to be read first
 
 
 class Aim(Struct):

@@ -1,7 +1,7 @@
 """Whether a response may go on beyond one turn, and by what course: tools that run here, what a client has allowed, a
 conversation that has to be compacted first, outputs that are waited for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import chain
 
 from antiphon.errors import InvalidValue
@@ -12,7 +12,6 @@ from antiphon.protocol.items import (
     McpApprovalResponse,
     ToolSearchOutput,
 )
-from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.tools import McpTool
 from antiphon.service.approvals import Approved
 from antiphon.service.compaction_step import CompactionStep
@@ -20,15 +19,13 @@ from antiphon.service.course import Going, Replan, ResponseCourse
 from antiphon.service.prepare import Prepared
 from antiphon.service.toolkit import Toolkit
 
-# Items that let a response go on beyond one turn though its request declares no tools.
+# Items that let a response go on beyond one turn though its request declares nothing for that.
 _GOING_ON = frozenset({AdditionalTools, CompactionTrigger, McpApprovalResponse, ToolSearchOutput})
 
 
-def goes_on(request: CreateResponse, earlier: Sequence[InputItem]) -> bool:
-    """May it take a step before its turn, or more than one? Not if it declares nothing for that, and asks for none."""
-    if request.tools or request.context_management:
-        return True
-    return not _GOING_ON.isdisjoint(map(type, chain(earlier, request.input)))
+def goes_on(items: Iterable[InputItem]) -> bool:
+    """Do they let a response take a step before its turn, or more than one, though its request asks for none?"""
+    return not _GOING_ON.isdisjoint(map(type, items))
 
 
 class Ahead:

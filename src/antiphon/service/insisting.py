@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from antiphon.agent.rules import Form, Insistence, Key, Misfit, Rules, ToolRule
+from antiphon.agent.rules import Form, Key, Misfit, Rules, ToolRule
 from antiphon.core.prompt import ChatPrompt, Json, Prompt
 from antiphon.errors import BadRequest, InvalidValue
 from antiphon.parsers.base import Parser
@@ -14,7 +14,7 @@ from antiphon.parsers.calls.grammar import without_lookaround
 from antiphon.parsers.registry import load_parser
 from antiphon.protocol.grammars import knows_lark, unreadable
 from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat
+from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat, TextFormat
 from antiphon.protocol.tools import CustomTool
 from antiphon.render.client_tools import accepted
 from antiphon.render.messages import Rendered
@@ -24,20 +24,26 @@ from antiphon.service.tongues.base import Held
 from antiphon.service.tongues.demands import must_call
 
 
-async def insistence(
-    request: CreateResponse, rendered: Rendered, tongue: Tongue, heard: Heard, prompt: Prompt
-) -> Insistence | None:
+def rules_of(request: CreateResponse, rendered: Rendered, held: Held) -> Rules | None:
     """None: it is content with whatever the model says."""
+    if not rendered.offered.offers and type(request.text.format) is TextFormat:
+        return None
     if request.skip_special_tokens is False:
         return None
-    rules = settle_rules(request, rendered, heard.held)
-    if rules.must is None and rules.form is None and not rules.tools:
-        return None
+    rules = settle_rules(request, rendered, held)
+    return None if rules.must is None and rules.form is None and not rules.tools else rules
+
+
+def has_grammars(rules: Rules) -> bool:
+    return any(rule.lark is not None for rule in rules.tools.values())
+
+
+async def check_grammars(rules: Rules, request: CreateResponse) -> None:
+    """In a thread each. What cannot be read is refused by its field."""
     for rule in rules.tools.values():
         if rule.lark is not None and (fault := await asyncio.to_thread(unreadable, rule.lark)):
             sentence = f"The grammar of the tool {rule.offered!r} cannot be read: {fault}"
             raise InvalidValue(sentence, param=_grammar_of(rule.offered, request))
-    return Insistence(rules=rules, again=_Again(rendered.prompt, tongue, heard, prompt))
 
 
 def _grammar_of(offered: str, request: CreateResponse) -> str:
@@ -90,7 +96,7 @@ def _key(offer: Offer) -> Key:
     return offer.namespace, offer.name
 
 
-class _Again:
+class AskedAgain:
     """The same chat, with what the model said and what was wrong with it; as it was, if its template takes no more."""
 
     def __init__(self, chat: ChatPrompt, tongue: Tongue, heard: Heard, prompt: Prompt) -> None:

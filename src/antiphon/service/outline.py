@@ -19,13 +19,13 @@ class Outline(Struct, frozen=True):
     ignored: list[str]  # names of fields that change nothing
     rank: int  # in the queue of its model
     warms: bool  # nothing is to be said
-    once: bool  # one turn is all that it takes, unless its items ask for more
+    once: bool  # it takes a turn and nothing else, unless its items ask for more
     needs_store: bool  # for what it asks for
     obfuscates: bool  # what is told is to be padded
 
 
-def outlined(decoded: Decoded, aim: Aim, found: Capabilities, *, stores: bool) -> Outline:
-    """`stores`: the response is kept."""
+def outlined(decoded: Decoded, aim: Aim, found: Capabilities, *, stores: bool, runs: bool) -> Outline:
+    """`stores`: the response is kept. `runs`: there is something to run or to wait for between its turns."""
     begins = opening(decoded.request, decoded.sent, "", aim.served.name, 0, store=stores)
     request, options = decoded.request, decoded.request.stream_options
     return Outline(
@@ -35,7 +35,7 @@ def outlined(decoded: Decoded, aim: Aim, found: Capabilities, *, stores: bool) -
         ignored=ignored(request, decoded.sent),
         rank=rank(begins),
         warms=warms(request),
-        once=not (request.tools or request.context_management or warms(request)),
+        once=not (runs or request.context_management or warms(request)),
         needs_store=bool(request.background or request.wait_for_tool_outputs),
         obfuscates=options is not None and options.include_obfuscation,
     )

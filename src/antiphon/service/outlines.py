@@ -66,4 +66,5 @@ class Outlines:
         able = await served.spoken(found)
         refuse_unhonoured(request, decoded.sent, able, served.engine.name)
         stores = self._stores and request.store is not False
-        return outlined(decoded, aimed(decoded, served, able, self._room), found, stores=stores)
+        runs = self._toolkit.runs(request) or self._toolkit.awaits(request, stores)
+        return outlined(decoded, aimed(decoded, served, able, self._room), found, stores=stores, runs=runs)

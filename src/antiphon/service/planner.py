@@ -163,8 +163,8 @@ class Planner:
         if opening.store and not again:
             many = len(decoded.request.input) > AT_ONCE
             decoded = await asyncio.to_thread(_own, decoded, opening) if many else _own(decoded, opening)
-        once = plain and outline.once and not (earlier or remembered)
-        given = decoded if once else roomy(spoken_to(decoded, earlier) if outline.warms else decoded)
+        quiet = plain and not (earlier or remembered)  # no item asks for anything but an answer
+        given = decoded if quiet and outline.once else roomy(spoken_to(decoded, earlier) if outline.warms else decoded)
         prepared = self._prepared(tenant, given, earlier, aim)
         if not isinstance(prepared, Prepared):
             prepared = await prepared
@@ -173,7 +173,8 @@ class Planner:
         if request.enable_response_messages and not again:
             opening.input_messages = [*prepared.messages]
         beyond = None
-        if not (once or outline.warms) and goes_on(decoded.request, earlier):
+        quiet = quiet or not goes_on(chain(earlier, decoded.request.input))
+        if not (outline.warms or (quiet and outline.once)):
             waits = self._toolkit.awaits(request, opening.store)
             going = Going(tenant=tenant, id=opening.id, decoded=decoded, earlier=earlier, waits=waits)
             beyond = await self._beyond(going, prepared, aim, again)

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antiphon.agent.declared import Declared
-from antiphon.agent.rules import Insistence
+from antiphon.agent.rules import Insistence, Rules
 from antiphon.core.deltas import Said
 from antiphon.core.history import UNSAID, History, droppable, make_history, shorter
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Sampling, TextPrompt, TokenPrompt, Work
@@ -23,13 +23,12 @@ from antiphon.parsers.registry import load_parser
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.items import InputItem
 from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import TextFormat
 from antiphon.render.attached import Attached
 from antiphon.render.messages import Frame, Rendered, framed, render_chat
 from antiphon.render.tools import Hosting, declares, nothing_hosted
 from antiphon.service.aim import Aim, Mould
 from antiphon.service.compat import asks_nothing, granted
-from antiphon.service.insisting import insistence
+from antiphon.service.insisting import AskedAgain, check_grammars, has_grammars, rules_of
 from antiphon.service.naming import OutputTokens as OutputTokens
 from antiphon.service.salting import TENANT
 from antiphon.service.tongues import Heard, Tongue, speak
@@ -135,13 +134,17 @@ class _Fit(Struct, eq=False):
             work = replace(work, sampling=_stopped(_within(aim, tokens), mould.heard))
         if tenant != TENANT or not mould.bare:
             work = granted(tenant, request, work)
-        offered, reading = rendered.offered, mould.heard.reading
+        heard, rules, offered = mould.heard, mould.rules, rendered.offered
+        insists = None
+        if rules is not None:
+            insists = Insistence(rules=rules, again=AskedAgain(rendered.prompt, self.tongue, heard, prompt))
         made = Prepared(
             engine=aim.served.engine,
             work=work,
-            parser=mould.reader(prompt, reading),
-            reading=reading,
+            parser=mould.reader(prompt, heard.reading),
+            reading=heard.reading,
             declared=Declared(offered.offers, request.parallel_tool_calls),
+            insists=insists,
             ignored=offered.ignored,
             history=self.history,
             shortened=self.shortened,
@@ -149,11 +152,11 @@ class _Fit(Struct, eq=False):
             tokens=tokens,
             messages=rendered.prompt.messages,
         )
-        return self._insisting(made, rendered, mould.heard) if mould.demands else made
+        return made if rules is None or not mould.grammars else self._checked(made, rules)
 
-    async def _insisting(self, made: Prepared, rendered: Rendered, heard: Heard) -> Prepared:
-        insists = await insistence(self.request, rendered, self.tongue, heard, made.work.prompt)
-        return made if insists is None else replace(made, insists=insists)
+    async def _checked(self, made: Prepared, rules: Rules) -> Prepared:
+        await check_grammars(rules, self.request)
+        return made
 
     def _moulded(self, rendered: Rendered, prompt: Prompt) -> Mould:
         request, aim, able, tongue = self.request, self.aim, self.aim.able, self.tongue
@@ -161,6 +164,7 @@ class _Fit(Struct, eq=False):
             sentence = f"'tools' are not supported by this model on the {aim.served.engine.name} engine."
             raise UnsupportedParameter(f"{sentence} {able.lacks.get('tools', '')}".rstrip(), param="tools")
         heard = tongue.hear(rendered.prompt, prompt)
+        rules = rules_of(request, rendered, heard.held)
         sampling = _stopped(aim.sampling, heard)
         work = Work(
             model=aim.served.model,
@@ -180,7 +184,8 @@ class _Fit(Struct, eq=False):
             reader=load_parser(heard.parser),
             work=work,
             bare=asks_nothing(request),
-            demands=_demands(request, rendered),
+            rules=rules,
+            grammars=rules is not None and has_grammars(rules),
         )
         if tongue.lasts and rendered.frame is aim.frame and prompt is rendered.prompt:
             aim.mould = mould
@@ -271,11 +276,6 @@ def size_of(prompt: Prompt) -> int:
             return sum([len(segment.text.encode("utf-8", "surrogatepass")) for segment in segments])
         case TokenPrompt(tokens=tokens):
             return len(tokens)
-
-
-def _demands(request: CreateResponse, rendered: Rendered) -> bool:
-    """May anything be demanded of the answer?"""
-    return bool(rendered.offered.offers) or type(request.text.format) is not TextFormat
 
 
 def _whole(request: CreateResponse, sampling: Sampling, heard: Heard) -> bool:
