@@ -47,7 +47,7 @@ def test_a_tape_remembers_breaks_and_phases() -> None:
     made = recording(opened())
     emitted([Thought("a"), Break(), Break("commentary"), Text("b"), Break("final_answer"), Text("c")], emitter=made)
     entries = entries_of(made)
-    assert unpack(pack(entries, made.response), made.response) == entries
+    assert unpack(pack([entries], made.response), made.response) == entries
 
 
 def _response(*deltas: Delta, ending: Ending | None = None) -> Response:

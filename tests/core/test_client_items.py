@@ -57,7 +57,7 @@ def test_a_tape_tells_the_same_again_byte_for_byte(obfuscates: bool) -> None:
     emitter = recording(response, obfuscates)
     events = told(emitter, [[Put(item)] for item in CLIENTS]) + emitter.finish(ENDINGS[0], USAGE, 2)
     final = as_stored(emitter.response)
-    entries = unpack(pack(entries_of(emitter), final), final)
+    entries = unpack(pack([entries_of(emitter)], final), final)
     replay = Replay(response, obfuscates)
     assert sent([*replay.open(), *replay.feed(entries)]) == sent(events)
     assert all(map(is_clients, final.output))

@@ -76,7 +76,7 @@ def test_what_a_dead_owner_left_goes_on_as_if_nothing_had_happened(
     expected += alive.finish(DIED, None, 9)
     assert sent(events) == sent(expected)
     assert fold(events) == heir.response
-    taped = unpack(pack(entries_of(heir), heir.response), as_stored(heir.response))
+    taped = unpack(pack([entries_of(heir)], heir.response), as_stored(heir.response))
     assert taped_only(taped) == taped_only(entries_of(heir))
 
 

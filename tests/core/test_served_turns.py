@@ -299,7 +299,7 @@ def test_a_log_carries_what_tools_said_and_what_models_counted() -> None:
 def test_a_tape_does_not_carry_them() -> None:
     emitter = recording(opened())
     emitted([*CALLED, Turned(Counts(input_tokens=7)), Ran(0, RAN.item, "secret")], emitter=emitter)
-    tape = pack(entries_of(emitter), emitter.response)
+    tape = pack([entries_of(emitter)], emitter.response)
     assert b"secret" not in tape
     assert unpack(tape, as_stored(emitter.response))[1:-1] == [*CALLED, Turned(), RAN]
 
@@ -309,7 +309,7 @@ def test_a_tape_keeps_a_beginning_that_the_end_does_not_tell() -> None:
     emitter = recording(opened())
     events = emitted([Opened(1, SEARCH), Opened(2, unknown), Ran(2, page), Ran(1, SEARCH), Text("a")], emitter=emitter)
     response = as_stored(emitter.response)
-    tape = pack(entries_of(emitter), emitter.response)
+    tape = pack([entries_of(emitter)], emitter.response)
     replay = Replay(reopened(response), obfuscates=False)
     assert sent(replay.open() + replay.feed(unpack(tape, response))) == sent(events)
     assert tape.count(b"web_search_call") == 1
@@ -318,7 +318,7 @@ def test_a_tape_keeps_a_beginning_that_the_end_does_not_tell() -> None:
 def test_what_the_server_did_takes_a_few_bytes_of_a_tape() -> None:
     emitter = recording(opened())
     emitted([Opened(1, LIST), Ran(1, LIST), *CALLED, Turned(), RAN, Text("a")], emitter=emitter)
-    assert len(pack(entries_of(emitter), emitter.response)) < 120
+    assert len(pack([entries_of(emitter)], emitter.response)) < 120
 
 
 @pytest.mark.parametrize(
@@ -338,4 +338,4 @@ def test_a_tape_of_other_deeds_does_not_fit(wrong: list[Any]) -> None:
     emitted([*CALLED, Opened(1, SEARCH), RAN, Ran(1, SEARCH), Text("")], emitter=emitter)
     began, ended = entries_of(emitter)[0], entries_of(emitter)[-1]
     with pytest.raises(UnreadableTape, match="does not fit"):
-        unpack(pack([began, *wrong, ended], emitter.response), emitter.response)
+        unpack(pack([[began, *wrong, ended]], emitter.response), emitter.response)

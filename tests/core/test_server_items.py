@@ -273,5 +273,5 @@ def test_a_tape_remembers_every_stage_that_is_told(kind: type) -> None:
     emitter, item = recording(opened()), ENDS[kind][0]
     stages = [Stage(5, word) for word in KINDS[kind].stages]
     emitted([Opened(5, item), *stages, Stage(5, "nonsense"), Ran(5, item)], emitter=emitter)
-    entries = unpack(pack(entries_of(emitter), emitter.response), emitter.response)
+    entries = unpack(pack([entries_of(emitter)], emitter.response), emitter.response)
     assert [entry for entry in entries if isinstance(entry, Stage)] == stages

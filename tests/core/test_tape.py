@@ -66,7 +66,7 @@ def ended(*deltas: Delta, ending: Ending = ANY_ENDING[0]) -> Emitter:
 
 
 def taped(emitter: Emitter) -> bytes:
-    return pack(entries_of(emitter), emitter.response)
+    return pack([entries_of(emitter)], emitter.response)
 
 
 @settings(max_examples=200)
@@ -180,15 +180,15 @@ def test_a_tape_of_another_response_is_refused() -> None:
 def test_a_tape_that_does_not_fit_what_the_response_says_is_refused(said: list[Entry]) -> None:
     emitter = ended(Text("abcd"), CallStarted(0, "f"), CallDelta(0, "{}"))
     fits: list[Entry] = [Began(), Text("abcd"), CallStarted(0, "f"), CallDelta(0, "{}"), END]
-    assert unpack(pack(fits, emitter.response), emitter.response) == fits
+    assert unpack(pack([fits], emitter.response), emitter.response) == fits
     with pytest.raises(UnreadableTape, match="does not fit"):
-        unpack(pack([Began(), *said, END], emitter.response), emitter.response)
+        unpack(pack([[Began(), *said, END]], emitter.response), emitter.response)
 
 
 def test_a_tape_of_a_failure_does_not_fit_a_response_that_completed() -> None:
     emitter, failed = ended(Text("a")), ended(Text("a"), ending=ANY_ENDING[2])
     with pytest.raises(UnreadableTape, match="one of them failed"):
-        unpack(pack(entries_of(failed), emitter.response), emitter.response)
+        unpack(pack([entries_of(failed)], emitter.response), emitter.response)
 
 
 # ---- the same version, the same bytes
@@ -235,6 +235,6 @@ def _seconds(emitter: Emitter) -> float:
     entries, took = entries_of(emitter), []
     for _ in range(3):
         start = process_time()
-        assert len(unpack(pack(entries, emitter.response), emitter.response)) == len(entries)
+        assert len(unpack(pack([entries], emitter.response), emitter.response)) == len(entries)
         took.append(process_time() - start)
     return min(took)

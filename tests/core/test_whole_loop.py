@@ -181,7 +181,7 @@ def test_every_event_of_it_is_valid_for_the_sdk_and_its_accumulators() -> None:
 def test_its_log_and_its_tape_tell_it_again_byte_for_byte() -> None:
     events, response, entries = emitted()
     stored = as_stored(response)
-    for again in (decode_entries(encode_entries(entries)), unpack(pack(entries, response), stored)):
+    for again in (decode_entries(encode_entries(entries)), unpack(pack([entries], response), stored)):
         replay = Replay(reopened(stored), obfuscates=True)
         assert sent(replay.open() + replay.feed(again)) == sent(events)
 

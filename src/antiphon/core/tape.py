@@ -8,8 +8,7 @@ than its end tells has its beginning on the tape.
     version ─ CRC-32 of the response's id and the rest ─ the rest: runs of pieces; what Ended says beyond the Response
 """
 
-from collections.abc import Callable, Iterable
-from itertools import groupby
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Annotated, Any, get_args
 from zlib import crc32
@@ -83,21 +82,21 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Tape)
 
 
-def pack(entries: Iterable[Entry | Spoken], response: Response) -> bytes:
-    """`entries` are all there are, `Ended` included; `response` is the terminal one."""
-    *before, ended = entries
+def pack(log: Sequence[Sequence[Entry]], response: Response) -> bytes:
+    """`log` is all there is of it, `Ended` included; `response` is the terminal one."""
+    ended = log[-1][-1]
     assert isinstance(ended, Ended)
     fault = ended.fault
     more = None if fault is None else _Fault(fault.code, fault.param, fault.retry_after)
-    rest = _encoder.encode(_Tape(_runs(before), ended.at, more, openings(before, response)))
-    return bytes((VERSION,)) + _sum(rest, response) + rest
+    rest = _encoder.encode(_Tape(_runs(log), ended.at, more, openings(log, response)))
+    return _head(rest, response) + rest
 
 
 def unpack(tape: bytes, response: Response) -> list[Entry]:
     if tape[:1] != bytes((VERSION,)):
         raise UnreadableTape(f"The tape is of another version than {VERSION}.")
     rest = tape[_HEAD:]
-    if tape[1:_HEAD] != _sum(rest, response):
+    if tape[:_HEAD] != _head(rest, response):
         raise UnreadableTape("The tape is damaged or belongs to another response.")
     try:
         read = _decoder.decode(rest)
@@ -109,8 +108,8 @@ def unpack(tape: bytes, response: Response) -> list[Entry]:
     return [*entries, _ended(read, response)]
 
 
-def _sum(rest: bytes, response: Response) -> bytes:
-    return crc32(rest, crc32(response.id.encode())).to_bytes(4, "big")
+def _head(rest: bytes, response: Response) -> bytes:
+    return (VERSION << 32 | crc32(rest, crc32(response.id.encode()))).to_bytes(_HEAD, "big")
 
 
 def _ended(tape: _Tape, response: Response) -> Ended:
@@ -147,33 +146,46 @@ _KEYS: dict[type, Callable[[Any], int]] = {
 }
 
 
-def _runs(entries: Iterable[Any]) -> list[_Run]:
+def _runs(log: Iterable[Sequence[Any]]) -> list[_Run]:
+    """A piece joins those right before it that are of its kind and have its key."""
     runs: list[_Run] = []
-    for kind, alike in groupby(entries, type):
-        tag = _TAGS.get(kind, "")
-        if kind is Text:
-            runs.append(_run_of_text(tag, [*alike]))
-        elif kind is Began:
-            runs += [_BEGAN for _ in alike]
-        elif kind is Spoken:
-            runs += [_Run(_TAGS[spoken.kind], spoken.lengths.tolist()) for spoken in alike]
-        elif kind in _KEYS:
-            for key, pieces in groupby(alike, _KEYS[kind]):
-                runs.append(_Run(tag, [len(piece.text) for piece in pieces], key))
-        elif kind is Stage:
-            runs += [_Run(tag, [_WORDS.index(one.word)], one.key) for one in alike if one.word in _WORDS]
-        else:
-            runs += [_Run(tag, [], _key(entry)) for entry in alike]
+    last, at = None, 0  # the kind of what came before, and the key of the last piece
+    lengths: _Lengths = []
+    logprobs: _Lengths = []
+    for part in log:
+        entries: Sequence[Any] = (part,) if type(part) is Spoken else part
+        for entry in entries:
+            kind = type(entry)
+            if kind is Text:
+                if last is not Text:
+                    runs.append(_Run(_TAGS[Text], lengths := [], 0, logprobs := []))
+                if logprobs or entry.logprobs:
+                    logprobs += [0] * (len(lengths) - len(logprobs))  # those before the first that has any
+                    logprobs.append(len(entry.logprobs))
+                lengths.append(len(entry.text))
+            elif kind in _KEYS:
+                key = _KEYS[kind](entry)
+                if kind is not last or key != at:
+                    runs.append(_Run(_TAGS[kind], lengths := [], at := key))
+                lengths.append(len(entry.text))
+            elif kind is Began:
+                runs.append(_BEGAN)
+            elif kind is not Ended:
+                runs += _alone(entry)
+            last = kind
     return runs
 
 
-def _key(entry: Any) -> int:
-    return _PHASES.index(entry.phase) if type(entry) is Break else getattr(entry, "key", 0)
-
-
-def _run_of_text(tag: str, texts: list[Text]) -> _Run:
-    counts = [len(text.logprobs) for text in texts]
-    return _Run(tag, [len(text.text) for text in texts], 0, counts if any(counts) else [])
+def _alone(entry: Any) -> list[_Run]:
+    """What is a run of its own; nothing is kept of a stage that nobody would know."""
+    match entry:
+        case Spoken(kind=kind, lengths=lengths):
+            return [_Run(_TAGS[kind], lengths.tolist())]
+        case Stage(key=key, word=word):
+            return [_Run(_TAGS[Stage], [_WORDS.index(word)], key)] if word in _WORDS else []
+        case Break(phase=phase):
+            return [_Run(_TAGS[Break], [], _PHASES.index(phase))]
+    return [_Run(_TAGS[type(entry)], [], getattr(entry, "key", 0))]
 
 
 # ---- runs → what was said

@@ -3,7 +3,7 @@
 What began otherwise than its end tells has its beginning on the tape: a search whose page was found out on the way.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from antiphon.core.client_items import is_clients, unnamed
 from antiphon.core.deltas import CallStarted, Opened, Put, PutItem, Ran, ServerItem
-from antiphon.core.server_items import is_served, shown
+from antiphon.core.server_items import KINDS, is_served, shown
+from antiphon.core.spoken import Spoken
 from antiphon.protocol.items import (
     Annotation,
     CustomToolCall,
@@ -26,6 +27,7 @@ from antiphon.protocol.response import Logprob, Response
 
 Openings = dict[int, ServerItem]  # by their number among all that began
 _BEGINNINGS = (CallStarted, Opened, Put)
+_SAID = (Message, Reasoning)
 _Whole = TypeVar("_Whole", str, tuple[Logprob, ...], tuple[Annotation, ...])
 
 
@@ -37,12 +39,15 @@ def misfit(what: str) -> UnreadableTape:
     return UnreadableTape(f"The tape does not fit the response: {what}.")
 
 
-def openings(entries: Iterable[Any], response: Response) -> Openings:
+def openings(log: Iterable[Sequence[Any]], response: Response) -> Openings:
     """Those that cannot be told from how they ended."""
-    items = _begun(response)
-    if not items or not any(map(is_served, items)):
+    for item in response.output:
+        if type(item) in KINDS:
+            break
+    else:
         return {}
-    began = [entry for entry in entries if type(entry) in _BEGINNINGS]
+    items = _begun(response)
+    began = [entry for part in log if type(part) is not Spoken for entry in part if type(entry) in _BEGINNINGS]
     numbers = [n for n in range(min(len(began), len(items))) if type(began[n]) is Opened]
     first = {n: shown(began[n].item) for n in numbers}
     return {n: item for n, item in first.items() if not (is_served(end := items[n]) and item == shown(end))}
@@ -131,4 +136,4 @@ class TapedItems:
 
 def _begun(response: Response) -> list[OutputItem]:
     """All that is begun by a word of its own; messages and reasoning are begun by what they say."""
-    return [item for item in response.output if not isinstance(item, Message | Reasoning)]
+    return [item for item in response.output if type(item) not in _SAID]

@@ -4,13 +4,11 @@ What takes long to make ready is for a thread, so that others need not wait for 
 """
 
 from collections.abc import Sequence
-from itertools import chain
 from time import time
 
 from msgspec import Struct
 
 from antiphon.core.entries import Entry
-from antiphon.core.spoken import Spoken
 from antiphon.core.tape import pack
 from antiphon.protocol.codec import Decoded, encode
 from antiphon.protocol.response import Response
@@ -79,7 +77,7 @@ def end_row(ended: Finished, log: Log) -> End:
         fence=ended.fence,
         status=response.status,
         response=ended.body,
-        tape=pack(chain.from_iterable([(part,) if type(part) is Spoken else part for part in log]), response),
+        tape=pack(log, response),
         ended=now,
         expires=now + ended.ttl,
         new=None if ended.fence else new_row(response, ended.body, ended.request, ended.created),
