@@ -2,17 +2,25 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from antiphon.core.opening import opening
+from antiphon.core.opening import ECHOED, opening
 from antiphon.ids import ItemIds, home
+from antiphon.limits import Limits
 from antiphon.protocol.codec import Decoded, encode
 from antiphon.protocol.kept import keep
+from antiphon.protocol.kinds import Kinds
+from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.response import ServiceTier
 from antiphon.service.record import all_items, input_items, restored, shown, stored_request
 from antiphon.stores.base import Status, StoredResponse
+from tests.protocol.recorded import creates
 from tests.service.asking import decoded, response_in
 from tests.service.test_honesty import FATES
 
 ID = "resp_" + "0" * 32
+LIMITS = Limits()
+TIERS: tuple[ServiceTier, ...] = ("default", "flex", "flex", "default")
 
 
 def row_of(asked: Decoded, status: Status = "in_progress") -> StoredResponse:
@@ -53,6 +61,37 @@ def test_what_the_response_says_is_not_kept_twice() -> None:
     request = stored_request(decoded(instructions="a secret of mine", tools=[{"type": "function", "name": "fetch_it"}]))
     assert b"a secret of mine" not in request
     assert b"fetch_it" not in request
+
+
+def test_what_is_kept_of_requests_of_a_kind_is_what_each_of_them_says() -> None:
+    kinds = Kinds()
+    for _, body in creates():
+        for _ in range(3):
+            asked = kinds.decode(encode(body), LIMITS)
+            assert stored_request(asked) == plainly(asked)
+            assert stored_request(replace(asked, kind=None)) == plainly(asked)
+
+
+def test_what_is_settled_later_than_a_kind_is_kept_as_it_was_settled() -> None:
+    kinds = Kinds()
+    for tier in TIERS:
+        asked = kinds.decode(b'{"model":"m","input":"hi","service_tier":"auto"}', LIMITS)
+        asked.request.service_tier = tier
+        assert stored_request(asked) == plainly(asked)
+
+
+def test_with_an_input_and_without_one_a_request_of_a_kind_is_kept_as_it_is() -> None:
+    kinds, bodies = Kinds(), (b'{"model":"m","store":true}', b'{"model":"m","input":"hi","store":true}')
+    for body in bodies * 3:
+        asked = kinds.decode(body, LIMITS)
+        assert stored_request(asked) == plainly(asked)
+
+
+def plainly(asked: Decoded) -> bytes:
+    """Field by field."""
+    sent = frozenset(CreateResponse.__struct_fields__) - {"client_metadata"} & asked.sent
+    told = {name: getattr(asked.request, name) for name in sent - ECHOED - {"model"}}
+    return encode({"sent": sent, "asked": told})
 
 
 def test_items_keep_their_order_and_have_ids_that_say_where_they_are() -> None:

@@ -39,6 +39,7 @@ class Kind(Struct, eq=False):
     silent: frozenset[str]  # without one
     ignored: list[str]
     outline: Any = None  # what else is settled about all of them, by whoever did; gone with it
+    record: Any = None  # what is kept of all of them, likewise
 
 
 class Decoded(Struct, frozen=True):

@@ -4,8 +4,6 @@ That is the input, with our ids, the names of the fields that were sent, and the
 From it and the Response the request is made again, for whoever takes the work over.
 """
 
-from functools import lru_cache
-
 import msgspec
 from msgspec import Struct
 
@@ -18,12 +16,22 @@ from antiphon.stores.base import RUNNING, StoredResponse
 
 _KEPT = frozenset(CreateResponse.__struct_fields__) - {"client_metadata"}  # a client's own notes
 _ECHOED = ECHOED | {"model"}
-_COMBINATIONS = 256  # of fields, that are remembered
+_GAP = msgspec.Raw(b"\0")  # for the input; does not occur in JSON
 
 
 class _Record(Struct):
     sent: list[str]
     asked: CreateResponse  # without what the Response echoes
+
+
+class _Frame(Struct, frozen=True):
+    """What is kept of a request around its input."""
+
+    sent: frozenset[str]
+    tier: str | None  # the one of its values that is settled later than its kind
+    before: bytes
+    after: bytes
+    around: bool  # False: it has no input, and all of it stands before
 
 
 class _Asked(Struct):
@@ -50,15 +58,21 @@ _statuses = msgspec.json.Decoder(_Status)
 
 
 def stored_request(decoded: Decoded) -> bytes:
-    """The items of its input have their ids already."""
-    request, sent = decoded.request, _KEPT & decoded.sent
-    return encode({"sent": sent, "asked": {name: getattr(request, name) for name in _told(sent)}})
+    """The items of its input have their ids already. All but these is written once for all requests of a kind."""
+    request, sent, kind = decoded.request, decoded.sent, decoded.kind
+    frame: _Frame | None = None if kind is None else kind.record
+    if frame is None or frame.sent is not sent or frame.tier != request.service_tier:
+        frame = _frame(request, sent)
+        if kind is not None:
+            kind.record = frame
+    return frame.before + encode(request.input) + frame.after if frame.around else frame.before
 
 
-@lru_cache(_COMBINATIONS)
-def _told(sent: frozenset[str]) -> tuple[str, ...]:
-    """Whose values are kept, of fields that were sent."""
-    return tuple(sent - _ECHOED)
+def _frame(request: CreateResponse, sent: frozenset[str]) -> _Frame:
+    kept = _KEPT & sent
+    asked = {name: _GAP if name == "input" else getattr(request, name) for name in kept - _ECHOED}
+    before, gap, after = encode({"sent": kept, "asked": asked}).partition(bytes(_GAP))
+    return _Frame(sent, request.service_tier, before, after, bool(gap))
 
 
 def restored(row: StoredResponse) -> Decoded:
