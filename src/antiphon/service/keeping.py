@@ -86,7 +86,7 @@ class Keeper:
         other = await self.store.begin(tenant, new, self.claim(), key, room)
         if other is not None:
             return other
-        return self.own(Kept(self, tenant, response.id, fence=1, request=request, decoded=decoded))
+        return self.own(Kept(self, tenant, response.id, 1, decoded, request, new.created))
 
     async def keyed(self, tenant: str, key: Key) -> str | None:
         """The id of the response that has this key."""
@@ -101,14 +101,12 @@ class Keeper:
 
     def later(self, tenant: str, decoded: Decoded, response: Response) -> "Kept":
         """For one that nobody hears of before its end: it is written then, all at once."""
-        return Kept(self, tenant, response.id, fence=0, request=None, decoded=decoded)
+        return Kept(self, tenant, response.id, 0, decoded, None, time())
 
     async def adopt(self, tenant: str, row: StoredResponse) -> "Kept":
         """For a row that was claimed or taken. Its former owner is kept out of the live log too."""
         await self.live.fence(tenant, row.id, row.fence)
-        kept = Kept(self, tenant, row.id, fence=row.fence, request=row.request, decoded=None)
-        kept.bearer = row.bearer
-        return self.own(kept)
+        return self.own(Kept(self, tenant, row.id, row.fence, None, row.request, row.created, row.bearer))
 
     def claim(self) -> Claim:
         """This process, from now on for the length of a lease: for Store.claim and Store.take."""
@@ -161,37 +159,22 @@ class Keeper:
                 kept.lose()
 
 
-class Kept:
+class Kept(Struct, eq=False):
     """One response of this process in the store."""
 
-    __slots__ = (
-        *("_created", "_decoded", "_instead", "_keeper", "_request", "_tried"),
-        *("bearer", "ended", "fence", "id", "lost", "on_lost", "tenant"),
-    )
-
-    def __init__(
-        self,
-        keeper: Keeper,
-        tenant: str,
-        response_id: str,
-        *,
-        fence: int,
-        request: bytes | None,
-        decoded: Decoded | None,
-    ) -> None:
-        self.tenant = tenant
-        self.id = response_id
-        self.fence = fence  # 0: it is not in the store before its end
-        self.ended = False  # its end is written
-        self.bearer = ""  # the key that it is charged to, if it was taken up here
-        self.lost = False
-        self.on_lost: Callable[[], None] | None = None  # is called at most once, on the event loop
-        self._keeper = keeper
-        self._created = time()
-        self._request = request
-        self._decoded = decoded
-        self._tried = ""  # how it ended when that was last to be written
-        self._instead = False  # it ended otherwise before, and nobody knows what of that was written
+    _keeper: Keeper
+    tenant: str
+    id: str
+    fence: int  # 0: it is not in the store before its end
+    _decoded: Decoded | None  # what was asked, if it was asked here
+    _request: bytes | None  # and how that is kept; None: it is written with the end
+    _created: float
+    bearer: str = ""  # the key that it is charged to, if it was taken up here
+    ended: bool = False  # its end is written
+    lost: bool = False
+    on_lost: Callable[[], None] | None = None  # is called at most once, on the event loop
+    _tried: str = ""  # how it ended when that was last to be written
+    _instead: bool = False  # it ended otherwise before, and nobody knows what of that was written
 
     async def start(self) -> None:
         """queued → in_progress. Raises ServerRestarted if it was lost, Unavailable if the store does not answer."""
@@ -214,13 +197,13 @@ class Kept:
             raise self.gone()
         keeper, decoded = self._keeper, self._decoded
         keeper.drop(self)
-        if self._request is None:
+        if (request := self._request) is None:
             assert decoded is not None
-            self._request = await _aside(stored_request, decoded) if takes_long(decoded) else stored_request(decoded)
+            request = await _aside(stored_request, decoded) if takes_long(decoded) else stored_request(decoded)
+            self._request = request
         if self._tried != response.status:
             self._instead, self._tried = self._tried != "", response.status
-        times = self._created, keeper.settings.ttl
-        ended = Finished(response, body, self._request, self.fence, *times, self._instead)
+        ended = Finished(response, body, request, self.fence, self._created, keeper.settings.ttl, self._instead)
         end = await _aside(end_row, ended, log) if ended.takes_long(log) else end_row(ended, log)
         try:
             await keeper.store.finish(self.tenant, end)
@@ -231,7 +214,7 @@ class Kept:
         except Lost:
             raise self.gone() from None
         self.ended = True
-        size = len(self._request) + len(body)
+        size = len(request) + len(body)
         keeper.sweeper.wrote(size)
         if decoded is not None and keeper.remember is not None:
             keeper.remember(self.tenant, response, decoded, size)
