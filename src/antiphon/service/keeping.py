@@ -196,7 +196,8 @@ class Kept(Struct, eq=False):
         if self.lost:
             raise self.gone()
         keeper, decoded = self._keeper, self._decoded
-        keeper.drop(self)
+        if self.fence:
+            keeper.drop(self)
         if (request := self._request) is None:
             assert decoded is not None
             request = await _aside(stored_request, decoded) if takes_long(decoded) else stored_request(decoded)

@@ -74,7 +74,10 @@ class Responses:
         kept: Kept | str | None = ""
         try:
             undertaking = await self._planner.plan(tenant, decoded, recent=recent)
-            kept = await self._kept(tenant, undertaking, key) if undertaking.opening.store else None
+            if not undertaking.opening.store:
+                kept = None
+            else:
+                kept = self._later(tenant, undertaking, key) or await self._begun(tenant, undertaking, key)
         finally:
             if isinstance(kept, str):
                 place.leave()
@@ -100,32 +103,34 @@ class Responses:
             run.interrupt(error)
         self._sessions.interrupt(error)
 
-    async def _kept(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | str:
-        """In the store if somebody hears of it before its end. A str: the id of the one that has the key.
+    def _later(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | None:
+        """It is written at its end, all at once, if nobody can hear of it before."""
+        decoded, opening = undertaking.decoded, undertaking.opening
+        if key is not None or decoded.request.stream or opening.background:
+            return None
+        if opening.previous_response_id is not None or opening.conversation is not None:
+            return None
+        return self._keeper.later(tenant, decoded, opening)
+
+    async def _begun(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | str:
+        """In the store. A str: the id of the one that has the key.
 
         Then, and if anything is wrong, its place at the model is free again.
         """
         kept: Kept | str = ""
         try:
-            kept = await self._begun(tenant, undertaking, key)
+            kept = await self._keeper.begin(tenant, undertaking.decoded, undertaking.opening, key, undertaking.rooted)
         finally:
             if isinstance(kept, str):
                 undertaking.leave()
         return kept
-
-    async def _begun(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | str:
-        decoded, opening = undertaking.decoded, undertaking.opening
-        alone = opening.previous_response_id is None and opening.conversation is None
-        if alone and key is None and not (decoded.request.stream or opening.background):
-            return self._keeper.later(tenant, decoded, opening)
-        return await self._keeper.begin(tenant, decoded, opening, key, undertaking.rooted)
 
     async def _queued(self, tenant: str, decoded: Decoded, key: Key | None) -> Accepted:
         if self._pressure is not None:
             self._pressure.check_background()
         undertaking = await self._planner.plan(tenant, decoded, patient=True)
         assert undertaking.opening.store  # what is not stored was refused
-        kept = await self._kept(tenant, undertaking, key)
+        kept = await self._begun(tenant, undertaking, key)
         if isinstance(kept, str):
             return await self._joined(tenant, kept, decoded)
         source = await self._jobs.submit(tenant, undertaking, kept)

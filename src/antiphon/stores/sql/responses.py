@@ -95,8 +95,8 @@ def ending(tenant: str, end: End, now: float) -> Callable[[], Operation[None]]:
     alone, new = partial(finish, tenant, end, now), end.new
     if new is None or new.previous is not None or end.items:
         return alone
-    size = _whole_size(end, new)
-    return Addition(tenant, size, _whole(tenant, end, new, size), alone)
+    size, values = _whole(tenant, end, new)
+    return Addition(tenant, size, values, alone)
 
 
 def finish(tenant: str, end: End, now: float) -> Operation[None]:
@@ -197,24 +197,22 @@ def _size(new: NewResponse) -> int:
 def _write(tenant: str, end: End, new: NewResponse, now: float) -> Operation[int | None]:
     """Beginning and end at once. Gives the bytes that came, or None: it had ended."""
     yield from _follow(tenant, new, now)
-    size = _whole_size(end, new)
-    if (yield sql(_INSERT, *_whole(tenant, end, new, size))):
+    size, values = _whole(tenant, end, new)
+    if (yield sql(_INSERT, *values)):
         return size
     yield from _had_ended(tenant, end)
     return None
 
 
-def _whole(tenant: str, end: End, new: NewResponse, size: int) -> Values:
+def _whole(tenant: str, end: End, new: NewResponse) -> tuple[int, Values]:
+    """Its bytes, and its row."""
+    size = len(new.request) + len(end.response) + len(end.tape)
     expires = inf if end.expires is None else end.expires
-    return (
-        *(tenant, new.id, end.status, int(new.background), new.rank, new.bearer, new.created, new.deadline),
-        *(end.ended, expires, new.previous, new.conversation),
-        *(None, None, end.fence, size, new.request, end.response, end.tape),  # nobody owns it
-    )
-
-
-def _whole_size(end: End, new: NewResponse) -> int:
-    return len(new.request) + len(end.response) + len(end.tape)
+    return size, (
+        tenant, new.id, end.status, int(new.background), new.rank, new.bearer, new.created, new.deadline,
+        end.ended, expires, new.previous, new.conversation,
+        None, None, end.fence, size, new.request, end.response, end.tape,  # nobody owns it
+    )  # fmt: skip
 
 
 def _end(tenant: str, end: End) -> Operation[int | None]:
