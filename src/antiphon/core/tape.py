@@ -8,6 +8,7 @@ than its end tells has its beginning on the tape.
     version ─ CRC-32 of the response's id and the rest ─ the rest: runs of pieces; what Ended says beyond the Response
 """
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Annotated, Any, get_args
@@ -45,7 +46,7 @@ __all__ = ["VERSION", "UnreadableTape", "pack", "unpack"]
 # Of the tape's form and of the emitter together: it changes when other events would come of the same log.
 VERSION = 1
 
-_HEAD = 5  # bytes: one for the version, four for the sum
+_HEAD = struct.Struct(">BI")  # the version and the sum
 _Lengths = list[Annotated[int, Meta(ge=0)]]
 _PHASES: tuple[Phase | None, ...] = (None, "commentary", "final_answer")  # a Break's key is its place here
 _WORDS = (
@@ -95,8 +96,8 @@ def pack(log: Sequence[Sequence[Entry]], response: Response) -> bytes:
 def unpack(tape: bytes, response: Response) -> list[Entry]:
     if tape[:1] != bytes((VERSION,)):
         raise UnreadableTape(f"The tape is of another version than {VERSION}.")
-    rest = tape[_HEAD:]
-    if tape[:_HEAD] != _head(rest, response):
+    rest = tape[_HEAD.size :]
+    if tape[: _HEAD.size] != _head(rest, response):
         raise UnreadableTape("The tape is damaged or belongs to another response.")
     try:
         read = _decoder.decode(rest)
@@ -109,7 +110,7 @@ def unpack(tape: bytes, response: Response) -> list[Entry]:
 
 
 def _head(rest: bytes, response: Response) -> bytes:
-    return (VERSION << 32 | crc32(rest, crc32(response.id.encode()))).to_bytes(_HEAD, "big")
+    return _HEAD.pack(VERSION, crc32(response.id.encode() + rest))
 
 
 def _ended(tape: _Tape, response: Response) -> Ended:
@@ -136,6 +137,7 @@ def _fault(tape: _Tape, response: Response) -> Fault | None:
 # ---- what was said → runs
 
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(Entry)}
+_TEXT = _TAGS[Text]
 _BEGAN = _Run(_TAGS[Began], [])  # every tape has one
 _KEYS: dict[type, Callable[[Any], int]] = {
     Thought: lambda delta: 0,
@@ -158,18 +160,18 @@ def _runs(log: Iterable[Sequence[Any]]) -> list[_Run]:
             kind = type(entry)
             if kind is Text:
                 if last is not Text:
-                    runs.append(_Run(_TAGS[Text], lengths := [], 0, logprobs := []))
+                    runs.append(_Run(_TEXT, lengths := [], 0, logprobs := []))
                 if logprobs or entry.logprobs:
                     logprobs += [0] * (len(lengths) - len(logprobs))  # those before the first that has any
                     logprobs.append(len(entry.logprobs))
                 lengths.append(len(entry.text))
+            elif kind is Began:
+                runs.append(_BEGAN)
             elif kind in _KEYS:
                 key = _KEYS[kind](entry)
                 if kind is not last or key != at:
                     runs.append(_Run(_TAGS[kind], lengths := [], at := key))
                 lengths.append(len(entry.text))
-            elif kind is Began:
-                runs.append(_BEGAN)
             elif kind is not Ended:
                 runs += _alone(entry)
             last = kind
