@@ -86,7 +86,7 @@ _decoder = msgspec.msgpack.Decoder(_Tape)
 def pack(log: Sequence[Sequence[Entry]], response: Response) -> bytes:
     """`log` is all there is of it, `Ended` included; `response` is the terminal one."""
     ended = log[-1][-1]
-    assert isinstance(ended, Ended)
+    assert type(ended) is Ended
     fault = ended.fault
     more = None if fault is None else _Fault(fault.code, fault.param, fault.retry_after)
     rest = _encoder.encode(_Tape(_runs(log), ended.at, more, openings(log, response)))

@@ -101,7 +101,7 @@ class Keeper:
 
     def later(self, tenant: str, decoded: Decoded, response: Response) -> "Kept":
         """For one that nobody hears of before its end: it is written then, all at once."""
-        return Kept(self, tenant, response.id, 0, decoded, None, time())
+        return Kept(self, tenant, response.id, 0, decoded, b"", time())
 
     async def adopt(self, tenant: str, row: StoredResponse) -> "Kept":
         """For a row that was claimed or taken. Its former owner is kept out of the live log too."""
@@ -166,8 +166,8 @@ class Kept(Struct, eq=False):
     tenant: str
     id: str
     fence: int  # 0: it is not in the store before its end
-    _decoded: Decoded | None  # what was asked, if it was asked here
-    _request: bytes | None  # and how that is kept; None: it is written with the end
+    _decoded: Decoded | None  # what was asked, if that was here
+    _request: bytes  # and how it is kept; empty as long as the row is not written
     _created: float
     bearer: str = ""  # the key that it is charged to, if it was taken up here
     ended: bool = False  # its end is written
@@ -198,13 +198,11 @@ class Kept(Struct, eq=False):
         keeper, decoded = self._keeper, self._decoded
         if self.fence:
             keeper.drop(self)
-        if (request := self._request) is None:
-            assert decoded is not None
-            request = await _aside(stored_request, decoded) if takes_long(decoded) else stored_request(decoded)
-            self._request = request
         if self._tried != response.status:
             self._instead, self._tried = self._tried != "", response.status
-        ended = Finished(response, body, request, self.fence, self._created, keeper.settings.ttl, self._instead)
+        asked = self._request or decoded
+        assert asked is not None
+        ended = Finished(response, body, asked, self.fence, self._created, keeper.settings.ttl, self._instead)
         end = await _aside(end_row, ended, log) if ended.takes_long(log) else end_row(ended, log)
         try:
             await keeper.store.finish(self.tenant, end)
@@ -215,7 +213,7 @@ class Kept(Struct, eq=False):
         except Lost:
             raise self.gone() from None
         self.ended = True
-        size = len(request) + len(body)
+        size = len(body) + len(self._request if end.new is None else end.new.request)
         keeper.sweeper.wrote(size)
         if decoded is not None and keeper.remember is not None:
             keeper.remember(self.tenant, response, decoded, size)

@@ -13,7 +13,7 @@ from antiphon.core.tape import pack
 from antiphon.protocol.codec import Decoded, encode
 from antiphon.protocol.response import Response
 from antiphon.service.quotas import bearer
-from antiphon.service.record import input_items
+from antiphon.service.record import input_items, stored_request
 from antiphon.service.tiers import rank
 from antiphon.stores.base import End, ItemRow, NewResponse
 
@@ -30,16 +30,20 @@ class Finished(Struct, frozen=True):
 
     response: Response
     body: bytes  # its JSON
-    request: bytes
-    fence: int  # 0: it is not in the store yet
+    asked: Decoded | bytes  # bytes: as it is in the store already
+    fence: int  # 0: nothing is in the store yet
     created: float
     ttl: float
     instead: bool = False  # of one that may have been written
 
     def takes_long(self, log: Log) -> bool:
-        """To write down how it ended."""
-        talks = self.response.conversation is not None
-        return len(log) > _LISTS_AT_ONCE or (talks and len(self.request) > _BYTES_AT_ONCE)
+        """To write down what was asked, and how it ended."""
+        asked = self.asked
+        if len(log) > _LISTS_AT_ONCE:
+            return True
+        if isinstance(asked, Decoded):
+            return len(asked.request.input) > _ITEMS_AT_ONCE
+        return self.response.conversation is not None and len(asked) > _BYTES_AT_ONCE
 
 
 def takes_long(decoded: Decoded) -> bool:
@@ -70,7 +74,8 @@ def new_row(
 
 
 def end_row(ended: Finished, log: Log) -> End:
-    response, now = ended.response, time()
+    response, asked, now = ended.response, ended.asked, time()
+    request = stored_request(asked) if isinstance(asked, Decoded) else asked
     conversation = response.conversation if response.status in _APPENDED else None
     return End(
         id=response.id,
@@ -80,14 +85,13 @@ def end_row(ended: Finished, log: Log) -> End:
         tape=pack(log, response),
         ended=now,
         expires=now + ended.ttl,
-        new=None if ended.fence else new_row(response, ended.body, ended.request, ended.created),
+        new=None if ended.fence else new_row(response, ended.body, request, ended.created),
         conversation=None if conversation is None else conversation.id,
-        items=() if conversation is None else _items(ended),
+        items=() if conversation is None else _items(request, response),
         instead=ended.instead,
     )
 
 
-def _items(ended: Finished) -> list[ItemRow]:
+def _items(request: bytes, response: Response) -> list[ItemRow]:
     """What a conversation gets: the input as it was kept, and the output."""
-    items = (*input_items(ended.request), *ended.response.output)
-    return [ItemRow(str(item.id), encode(item)) for item in items]
+    return [ItemRow(str(item.id), encode(item)) for item in (*input_items(request), *response.output)]
