@@ -7,6 +7,8 @@ from time import time
 from typing import Any
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from antiphon.core.deltas import Text
 from antiphon.core.fold import Ending
@@ -17,6 +19,7 @@ from antiphon.errors import Busy, EngineFailed, KeyReused, ServerRestarted, Unav
 from antiphon.protocol.codec import encode
 from antiphon.protocol.events import Completed, Event, Failed
 from antiphon.service.keeping import Keeping, Kept
+from antiphon.service.record import input_items
 from antiphon.service.sessions import SessionSettings
 from antiphon.stores.base import Bounds, Claim, Key
 from tests.service.asking import (
@@ -89,6 +92,15 @@ async def test_the_reply_is_the_very_json_that_is_kept(made: Service) -> None:
     body = await accepted_.source.result()
     await accepted_.source.leave()
     assert (await made.row(response_in(body).id)).response == body
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_takes_long_to_write_down_is_kept_like_all_else(made: Service, stream: bool) -> None:
+    asked = [{"role": "user", "content": f"word {number}"} for number in range(600)]
+    response = await result(await accepted(made.responses, input=asked, stream=stream))
+    kept = input_items((await made.row(response.id)).request)
+    given = decoded(input=asked).request.input
+    assert [replace(item, id=UNSET) for item in kept] == [replace(item, status="completed") for item in given]
 
 
 @pytest.mark.parametrize("continued", [False, True])
