@@ -66,6 +66,9 @@ class _Run(Struct, frozen=True, array_like=True):
     logprobs: _Lengths = []  # how many each piece has; nothing if none has any
 
 
+_Packed = tuple[str, _Lengths, int, _Lengths]  # a run to be written: a tuple is made sooner, and is the same on a tape
+
+
 class _Fault(Struct, frozen=True, array_like=True):
     code: str | None
     param: str | None
@@ -89,7 +92,7 @@ def pack(log: Sequence[Sequence[Entry]], response: Response) -> bytes:
     assert type(ended) is Ended
     fault = ended.fault
     more = None if fault is None else _Fault(fault.code, fault.param, fault.retry_after)
-    rest = _encoder.encode(_Tape(_runs(log), ended.at, more, openings(log, response)))
+    rest = _encoder.encode((_runs(log), ended.at, more, openings(log, response)))  # a _Tape
     return _head(rest, response) + rest
 
 
@@ -138,7 +141,7 @@ def _fault(tape: _Tape, response: Response) -> Fault | None:
 
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(Entry)}
 _TEXT = _TAGS[Text]
-_BEGAN = _Run(_TAGS[Began], [])  # every tape has one
+_BEGAN: _Packed = (_TAGS[Began], [], 0, [])  # every tape has one
 _KEYS: dict[type, Callable[[Any], int]] = {
     Thought: lambda delta: 0,
     Sealed: lambda delta: 0,
@@ -148,9 +151,9 @@ _KEYS: dict[type, Callable[[Any], int]] = {
 }
 
 
-def _runs(log: Iterable[Sequence[Any]]) -> list[_Run]:
+def _runs(log: Iterable[Sequence[Any]]) -> list[_Packed]:
     """A piece joins those right before it that are of its kind and have its key."""
-    runs: list[_Run] = []
+    runs: list[_Packed] = []
     last, at = None, 0  # the kind of what came before, and the key of the last piece
     lengths: _Lengths = []
     logprobs: _Lengths = []
@@ -160,7 +163,7 @@ def _runs(log: Iterable[Sequence[Any]]) -> list[_Run]:
             kind = type(entry)
             if kind is Text:
                 if last is not Text:
-                    runs.append(_Run(_TEXT, lengths := [], 0, logprobs := []))
+                    runs.append((_TEXT, lengths := [], 0, logprobs := []))
                 if logprobs or entry.logprobs:
                     logprobs += [0] * (len(lengths) - len(logprobs))  # those before the first that has any
                     logprobs.append(len(entry.logprobs))
@@ -170,7 +173,7 @@ def _runs(log: Iterable[Sequence[Any]]) -> list[_Run]:
             elif kind in _KEYS:
                 key = _KEYS[kind](entry)
                 if kind is not last or key != at:
-                    runs.append(_Run(_TAGS[kind], lengths := [], at := key))
+                    runs.append((_TAGS[kind], lengths := [], at := key, []))
                 lengths.append(len(entry.text))
             elif kind is not Ended:
                 runs += _alone(entry)
@@ -178,16 +181,16 @@ def _runs(log: Iterable[Sequence[Any]]) -> list[_Run]:
     return runs
 
 
-def _alone(entry: Any) -> list[_Run]:
+def _alone(entry: Any) -> list[_Packed]:
     """What is a run of its own; nothing is kept of a stage that nobody would know."""
     match entry:
         case Spoken(kind=kind, lengths=lengths):
-            return [_Run(_TAGS[kind], lengths.tolist())]
+            return [(_TAGS[kind], lengths.tolist(), 0, [])]
         case Stage(key=key, word=word):
-            return [_Run(_TAGS[Stage], [_WORDS.index(word)], key)] if word in _WORDS else []
+            return [(_TAGS[Stage], [_WORDS.index(word)], key, [])] if word in _WORDS else []
         case Break(phase=phase):
-            return [_Run(_TAGS[Break], [], _PHASES.index(phase))]
-    return [_Run(_TAGS[type(entry)], [], getattr(entry, "key", 0))]
+            return [(_TAGS[Break], [], _PHASES.index(phase), [])]
+    return [(_TAGS[type(entry)], [], getattr(entry, "key", 0), [])]
 
 
 # ---- runs → what was said
