@@ -196,7 +196,7 @@ class Kept(Struct, eq=False):
         if self.lost:
             raise self.gone()
         keeper, decoded = self._keeper, self._decoded
-        if self.fence:
+        if self.fence:  # else it was never held
             keeper.drop(self)
         if self._tried != response.status:
             self._instead, self._tried = self._tried != "", response.status
