@@ -1,7 +1,7 @@
 """The engine client: what it hands over, what it keeps, and that nothing makes it wait for ever."""
 
 import asyncio
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from antiphon.engines.client import Client, Deadlines, EventStream, Refused, UnixAddress
-from antiphon.engines.connection import MAX_UNREAD_BYTES
+from antiphon.engines.connection import MAX_UNREAD_BYTES, Connection
 from antiphon.engines.sse import MAX_EVENT_BYTES, EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
 from tests.engines.upstream import END, STREAM, Reader, Writer, answer, event, piece, request, upstream
@@ -51,7 +51,7 @@ async def test_an_answer_in_one_piece_is_waited_for_while_there_is_hope() -> Non
 
     async with upstream(behave) as path, asyncio.timeout(10):
         with pytest.raises(EngineFailed, match="did not answer in time"):
-            await client(path, Deadlines(first=0.02)).ask("/say", b"{}", WORD, WORD, lambda _: hopes.pop(0))
+            await client(path, Deadlines(first=0.02)).ask("/say", b"{}", lambda _: hopes.pop(0))
     assert not hopes
 
 
@@ -61,9 +61,10 @@ async def test_who_asks_for_one_piece_and_is_given_a_stream_gets_that() -> None:
         writer.write(STREAM + event(b'{"word":"a"}') + event(b'{"word":"b"}') + END)
 
     async with upstream(behave) as path:
-        said = await client(path).ask("/say", b"{}", WORD, WORD)
-        assert isinstance(said, EventStream)
-        assert [word.word async for words in said for word in words] == ["a", "b"]
+        engine = client(path)
+        said = await engine.ask("/say", b"{}")
+        assert isinstance(said, Connection)
+        assert [word.word async for words in EventStream(engine, said, WORD) for word in words] == ["a", "b"]
 
 
 async def test_a_connection_is_used_again() -> None:
@@ -290,6 +291,29 @@ async def test_events_that_nobody_takes_stop_the_reading() -> None:
         while sent < 16 * MAX_UNREAD_BYTES:
             await anext(stream)
         stream.close()
+
+
+@pytest.mark.parametrize("endless", [b"X-%d: y\r\n", b"%d"], ids=["many", "one"])
+async def test_headers_after_an_answer_that_have_no_end_are_not_kept(endless: bytes) -> None:
+    sent = 0
+
+    async def behave(reader: Reader, writer: Writer) -> None:
+        nonlocal sent
+        await request(reader)
+        writer.write(STREAM + event(b'{"word":"a"}') + b"0\r\nX: ")
+        for number in count():
+            one = (endless % number) * 100
+            writer.write(one)
+            await writer.drain()
+            sent += len(one)
+
+    async with upstream(behave) as path, asyncio.timeout(10):
+        stream = await client(path, QUICK).stream("/", b"{}", WORD)
+        assert await anext(stream) == [Word("a")]
+        with pytest.raises(EngineFailed, match="went silent in the middle of its answer"):
+            await anext(stream)
+        stream.close()
+    assert sent < 8 * MAX_UNREAD_BYTES
 
 
 EVENTS = [b'{"a":1}', b"x\xc3\xa9", b"2"]

@@ -7,22 +7,22 @@ redirect is followed, so its key cannot get elsewhere.
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
 
 from antiphon.engines.address import Address
 from antiphon.engines.address import UnixAddress as UnixAddress
+from antiphon.engines.base import JSON
 from antiphon.engines.connection import Connection, Hope, Lost
 from antiphon.engines.sse import EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
 from antiphon.observe.spans import CURRENT, handed_on
 
 T = TypeVar("T")
-S = TypeVar("S")
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_ANSWER_BYTES = 32 * 1024 * 1024  # that comes in one piece: text is never so much
@@ -70,7 +70,7 @@ class Client:
             f"Authorization: Bearer {key}\r\n" if key else ""
         )
         self._key = key.encode() if key else b""
-        self._heads: dict[tuple[str, str], bytes] = {}  # of requests, by their paths and media types
+        self._heads: dict[str, bytes] = {}  # of requests with JSON, by their paths
         self._kept: list[Connection] = []
         self._open: set[Connection] = set()  # these, and those at work
 
@@ -80,26 +80,24 @@ class Client:
     async def post(self, path: str, body: bytes, decoder: Decoder[T]) -> T:
         return await self._call(self._post(path, body), decoder)
 
-    async def ask(
-        self, path: str, body: bytes, decoder: Decoder[T], events: Decoder[S], hope: Hope | None = None
-    ) -> "T | EventStream[S]":
-        """For an answer in one piece; who streams all the same is not told otherwise, and the stream, of which `events`
-        are to be read, is to be closed.
+    def ask(self, path: str, body: bytes, hope: Hope | None = None) -> Coroutine[Any, Any, bytes | Connection]:
+        """For an answer in one piece, to be `decoded`. Who streams all the same is not told otherwise: then it is a
+        connection, to make an EventStream of, which is to be closed.
 
         While there is `hope` it may take longer to begin than other answers.
         """
-        connection = await self._answering(self._post(path, body), hope)
-        if connection.streams:
-            return EventStream(self, connection, events)
-        return await self._read(connection, decoder, MAX_ANSWER_BYTES)
+        return self._answering(self._post(path, body), hope, MAX_ANSWER_BYTES)
+
+    def decoded(self, data: bytes, decoder: Decoder[T]) -> T:
+        try:
+            return decoder.decode(data)
+        except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise EngineFailed(f"{self.who} sent an answer that cannot be read: {error}.") from None
 
     async def relay(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str]:
         """What it answers as it comes, and what it calls that; not decoded, so nobody here has to know its shape."""
         connection = await self._answering(self._post(path, body, media_type))
-        try:
-            return await self._whole(connection, MAX_BODY_BYTES), connection.content_type
-        finally:
-            self.release(connection)
+        return await self._read(connection), connection.content_type
 
     async def stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
         """Once the answer has begun. Whoever awaits it closes it."""
@@ -109,16 +107,18 @@ class Client:
         self.release(connection)
         raise EngineFailed(f"{self.who} answered without a stream of events.")
 
-    def _post(self, path: str, body: bytes, media_type: str = "application/json") -> bytes:
-        head = self._heads.get((path, media_type)) or self._head(path, media_type)
+    def _post(self, path: str, body: bytes, media_type: str = JSON) -> bytes:
+        head = self._heads.get(path) if media_type == JSON else None
+        if head is None:
+            head = self._head(path, media_type)
         if CURRENT.get() is not None:
             head += "".join([f"{name}: {value}\r\n" for name, value in handed_on()]).encode()
         return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
 
     def _head(self, path: str, media_type: str) -> bytes:
         head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Type: {media_type}\r\n".encode()
-        if len(self._heads) < _HEADS:  # forms have a media type of their own each time
-            self._heads[path, media_type] = head
+        if media_type == JSON and len(self._heads) < _HEADS:  # forms have a media type of their own each time
+            self._heads[path] = head
         return head
 
     def hushed(self, said: bytes) -> bytes:
@@ -137,38 +137,50 @@ class Client:
         self._kept.clear()
 
     async def _call(self, request: bytes, decoder: Decoder[T]) -> T:
-        return await self._read(await self._answering(request), decoder)
+        said = await self._answering(request, None, MAX_BODY_BYTES)
+        return self.decoded(said if isinstance(said, bytes) else await self._read(said), decoder)
 
-    async def _read(self, connection: Connection, decoder: Decoder[T], most: int = MAX_BODY_BYTES) -> T:
+    async def _read(self, connection: Connection) -> bytes:
         try:
-            data = connection.rest() if connection.complete else await self._whole(connection, most)
-            if len(data) > most:
-                raise self._endless()
-            return decoder.decode(data)
-        except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise EngineFailed(f"{self.who} sent an answer that cannot be read: {error}.") from None
+            return await self._whole(connection, MAX_BODY_BYTES)
         finally:
             self.release(connection)
 
-    async def _answering(self, request: bytes, hope: Hope | None = None, *, again: bool = False) -> Connection:
-        """A connection whose answer has begun well. A kept one may have been closed meanwhile: then it is a new one."""
+    @overload
+    async def _answering(self, request: bytes) -> Connection: ...
+
+    @overload
+    async def _answering(
+        self, request: bytes, hope: Hope | None, whole: int, *, again: bool = False
+    ) -> bytes | Connection: ...
+
+    async def _answering(
+        self, request: bytes, hope: Hope | None = None, whole: int = 0, *, again: bool = False
+    ) -> bytes | Connection:
+        """The connection of an answer that has begun well; all of it, in so many bytes, if it is wanted `whole` and is
+        no stream. A kept connection may have been closed meanwhile: then it is a new one."""
         kept = None if again else self._take()
         connection = kept or await self._connect()
-        well = False
+        handed_over = False
         try:
             await connection.ask(request, self.deadlines.first, hope)
-            well = 200 <= (status := connection.status) < 300
-            if well:
+            if not 200 <= (status := connection.status) < 300:
+                body = await self._whole(connection, MAX_REFUSAL_BYTES)
+                raise Refused(self.who, status, self.hushed(body), connection.retry_after)
+            handed_over = not whole or connection.streams
+            if handed_over:
                 return connection
-            body = await self._whole(connection, MAX_REFUSAL_BYTES)
-            raise Refused(self.who, status, self.hushed(body), connection.retry_after)
+            data = connection.taken() if connection.complete else await self._whole(connection, whole)
+            if len(data) > whole:
+                raise self._endless()
+            return data
         except Lost:
             if kept is None:
                 raise
         finally:
-            if not well:
+            if not handed_over:
                 self.release(connection)
-        return await self._answering(request, hope, again=True)
+        return await self._answering(request, hope, whole, again=True)
 
     async def _connect(self) -> Connection:
         try:
@@ -204,7 +216,7 @@ class Client:
         kept = self._kept
         while kept:
             connection = kept.pop()
-            if connection.reusable and monotonic() - connection.idle_since < KEPT_SECONDS:
+            if connection.kept and monotonic() - connection.idle_since < KEPT_SECONDS:
                 return connection
             self._drop(connection)
         return None
@@ -214,7 +226,7 @@ class Client:
         connection.settle(LAST_BYTES_SECONDS, self.release)
 
     def release(self, connection: Connection) -> None:
-        if connection.reusable and len(self._kept) < self._keep:
+        if connection.kept and len(self._kept) < self._keep:
             connection.idle_since = monotonic()
             self._kept.append(connection)
         else:

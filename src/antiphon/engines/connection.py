@@ -35,20 +35,19 @@ class Broken(EngineFailed):
 
 class Connection(asyncio.Protocol):
     """`streams`, `status` and `complete` are about the answer: whether it is a stream of events, its HTTP status once
-    all its headers are there, and whether it is all there."""
+    all its headers are there, and whether it is all there. `kept`: it is, and another request may follow it."""
 
     __slots__ = (
-        "_asked", "_content_type", "_due", "_error", "_feed", "_head_bytes", "_hope", "_kept", "_looks_at", "_loop",
-        "_parser", "_parts", "_patience", "_paused", "_retry_after", "_settled", "_since", "_sized", "_take", "_timer",
-        "_told", "_transport", "_unread", "_waiter", "_who", "complete", "idle_since", "status", "streams",
+        "_content_type", "_due", "_error", "_expected", "_feed", "_headers", "_hope", "_looks_at", "_loop", "_parser",
+        "_parts", "_patience", "_paused", "_retry_after", "_settled", "_since", "_sized", "_take", "_timer", "_told",
+        "_transport", "_unread", "_waiter", "_who", "complete", "idle_since", "kept", "on_body", "on_header",
+        "on_message_begin", "status", "streams",
     )  # fmt: skip
 
     def __init__(self, who: str) -> None:
         self._who = who
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
-        self._feed = self._parser.feed_data
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = self._looks_at = self._since = 0.0
@@ -56,30 +55,28 @@ class Connection(asyncio.Protocol):
         self._take: Take | None = None  # while it pours
         self._told: Awaitable[None] | None = None  # what has to be awaited before more is taken
         self._patience = 0.0  # seconds of silence, while it pours
-        self._parts: list[bytes] = []
         self._hope: Hope | None = None
         self._settled: Callable[[Connection], None] | None = None
-        self.idle_since = 0.0
-        self._reset()
-
-    def _reset(self) -> None:
-        self._asked = self._sized = self._paused = self._kept = self.complete = self.streams = False
-        self.status = self._head_bytes = self._unread = 0
+        self._sized = self._paused = self.kept = self.streams = False
         self._content_type = self._retry_after = b""
-        self._parts.clear()
-        self._settled = None
+        self._unread = 0  # bytes that came and were not taken, of whatever they are
+        self.idle_since = 0.0
+        self.complete, self.status = True, 0  # nothing was asked for
+        # What the parser calls, too, without a function of ours: that would cost more than what it has to do.
+        self._parts: list[bytes] = []
+        self.on_body = self._parts.append
+        self._headers: dict[bytes, bytes] = {}
+        self.on_header = self._headers.__setitem__
+        self._expected: list[None] = []  # answers: whoever begins one more is stopped by an IndexError
+        self.on_message_begin = self._expected.pop
+        self._parser = httptools.HttpResponseParser(self)
+        self._feed = self._parser.feed_data
 
     # What the client calls.
 
     @property
     def open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
-
-    @property
-    def reusable(self) -> bool:
-        """The answer is all there and the engine keeps the connection."""
-        transport = self._transport
-        return self._kept and self._error is None and transport is not None and not transport.is_closing()
 
     @property
     def content_type(self) -> str:
@@ -92,8 +89,11 @@ class Connection(asyncio.Protocol):
 
     def ask(self, request: bytes, seconds: float, hope: Hope | None = None) -> "asyncio.Future[None]":
         """Done once all headers are there, within that time, however slowly they drip; or while there is hope."""
-        self._reset()
-        self._asked, self._hope, self._patience = True, hope, seconds
+        self.complete = self.kept = False
+        self.status = self._unread = 0
+        self._parts.clear()
+        self._expected.append(None)
+        self._hope, self._patience = hope, seconds
         self._since = self._loop.time()
         waiting = self._wait(self._since + seconds)
         if self._transport is not None:
@@ -104,13 +104,17 @@ class Connection(asyncio.Protocol):
         """What came since the last time, at least a byte of it; nothing at the end."""
         while not self._parts and not self.complete:
             await self._wait(self._loop.time() + seconds)
-        return self.rest()
-
-    def rest(self) -> bytes:
-        """What came since the last time, without waiting; all that is left, of an answer that is complete."""
         if self._paused:
             self._resume()
-        return self._taken()
+        return self.taken()
+
+    def taken(self) -> bytes:
+        """What came since the last time, without waiting; all that is left, of an answer that is complete."""
+        parts = self._parts
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self._unread = 0
+        return data
 
     async def pour(self, take: Take, seconds: float) -> None:
         """Give what comes to `take` as it comes, from the very callback that brought it.
@@ -128,7 +132,7 @@ class Connection(asyncio.Protocol):
                 elif self._take is None or (self.complete and not self._parts):
                     return
                 elif self._parts:
-                    self._told = take(self._taken())
+                    self._told = take(self.taken())
                 else:
                     await self._wait(self._loop.time() + self._patience)
         except EngineFailed:
@@ -162,16 +166,10 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """At once, whatever is under way: for engines that means cancel."""
+        self.kept = False
         self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
-
-    def _taken(self) -> bytes:
-        parts = self._parts
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
-        parts.clear()
-        self._unread = 0
-        return data
 
     def _resume(self) -> None:
         if self._paused and self._transport is not None:
@@ -234,35 +232,37 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self._asked:
+        if self.complete:
             self._fail(EngineFailed(f"{self._who} spoke without being asked."))
             return
-        if not self.status:
-            self._head_bytes += len(data)
+        self._unread += len(data)
         try:
             self._feed(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self.complete:
                 self._fail(EngineFailed(f"{self._who} does not speak HTTP: {error}."))
                 return
-            self._kept = False  # what came after the answer is nonsense, the answer is not
+            self.kept = False  # what came after the answer is nonsense, or a second one; the answer is neither
         if not self.status:
-            if self._head_bytes > MAX_HEAD_BYTES:
+            if self._unread > MAX_HEAD_BYTES:
                 self._fail(EngineFailed(f"{self._who} sent headers without an end."))
             return  # nothing that anybody waits for
         if self._take is not None and self._told is None and self._parts:
             self._due = self._loop.time() + self._patience
-            self._told = self._take(self._taken())
+            self._told = self._take(self.taken())
             if self._told is None and not self.complete:
                 return  # nobody has to be woken up
-        elif self._unread > MAX_UNREAD_BYTES and not self._paused and self._transport is not None:
+        elif self._unread > MAX_UNREAD_BYTES and not (self._paused or self.complete) and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
         if (waiter := self._waiter) is not None and not waiter.done():
             waiter.set_result(None)
 
+    def eof_received(self) -> None:
+        self.kept = False
+
     def connection_lost(self, error: Exception | None) -> None:
-        if not self._head_bytes:
+        if not self.status and not self._unread:
             self._fail(Lost(f"{self._who} hung up."))
         elif self.status and not self._sized and error is None and not self.complete:
             self.complete = True  # an answer without a length ends with its connection
@@ -283,34 +283,27 @@ class Connection(asyncio.Protocol):
 
     # What the parser calls.
 
-    def on_message_begin(self) -> None:
-        if self.complete:
-            self._kept = False  # a second answer to one request
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        match name.lower():
-            case b"content-type":
-                self._content_type = value
-                self.streams = value.lower().startswith(b"text/event-stream")
-            case b"content-length" | b"transfer-encoding":
-                self._sized = True
-            case b"retry-after":
-                self._retry_after = value.strip()
-
     def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if not self.complete and status >= HTTP_OK:  # what is less only says that an answer will come
-            self.status = status
-            self._sized = self._sized or status in BODILESS
-
-    def on_body(self, body: bytes) -> None:
-        if not self.complete:
-            self._parts.append(body)
-            self._unread += len(body)
+        status, headers = self._parser.get_status_code(), self._headers
+        if status < HTTP_OK:  # it only says that an answer will come
+            self._expected.append(None)
+            headers.clear()
+            return
+        self.status, self.streams, self._sized = status, False, status in BODILESS
+        self._content_type = self._retry_after = b""
+        for name, value in headers.items():
+            match name.lower():
+                case b"content-type":
+                    self._content_type = value
+                    self.streams = value.lower().startswith(b"text/event-stream")
+                case b"content-length" | b"transfer-encoding":
+                    self._sized = True
+                case b"retry-after":
+                    self._retry_after = value.strip()
+        headers.clear()
 
     def on_message_complete(self) -> None:
-        if self.status and not self.complete:
-            self._asked, self.complete = False, True
-            self._kept = self._parser.should_keep_alive()
+        if self.status:
+            self.complete, self.kept = True, self._parser.should_keep_alive()
             if self._settled is not None:
                 self._tell_settled()

@@ -171,8 +171,18 @@ class HttpEngine(Deeds, GeneratesOnly):
 
     async def answer(self, work: Work) -> list[Chunk]:
         """Who streams all the same is heard out."""
-        begun = await self._begin(work, whole=True)
-        return await self._heard(begun) if type(begun.said) is EventStream else self._answers(begun)
+        way, thinks = self._chat, False
+        if self._by_tokens or type(work.prompt) is not ChatPrompt:
+            way, (work, thinks) = self._raw, await self._rendered(work)
+        body = way.body(work, stream=False)
+        try:
+            said = await self._client.ask(way.path, body, self._hopes)
+            if isinstance(said, bytes):
+                chunks = way.answers(self._client.decoded(said, way.at_once), work.sampling)
+                return [Chunk(text=THINK), *chunks] if thinks else chunks
+        except AntiphonError as error:
+            raise self._explained(error, work.model) from None
+        return await self._heard(_Begun(way, work, thinks, EventStream(self._client, said, way.decoder(work))))
 
     async def _heard(self, begun: "_Begun") -> list[Chunk]:
         """All of a stream, from who should have answered in one piece."""
@@ -188,11 +198,11 @@ class HttpEngine(Deeds, GeneratesOnly):
         return heard
 
     async def _lists(self, work: Work, begun: "_Begun | None" = None) -> AsyncGenerator[list[Chunk], None]:
-        begun = begun or await self._begin(work, whole=self._at_once(work))
-        if not isinstance(stream := begun.said, EventStream):
-            yield self._answers(begun)
+        if begun is None and self._at_once(work):
+            yield await self.answer(work)
             return
-        reader, thinks = begun.way.reader(begun.work), begun.thinks
+        begun = begun or await self._begin(work)
+        stream, reader, thinks = begun.stream, begun.way.reader(begun.work), begun.thinks
         flow: Flow | None = AnswerFlow(stream, reader)
         try:
             async for events in stream:
@@ -293,33 +303,27 @@ class HttpEngine(Deeds, GeneratesOnly):
         openers = () if known is None else known.abilities.openers
         return any(tuple(tokens[-len(opener) :]) == opener for opener in openers)
 
-    async def _begin(self, work: Work, *, whole: bool) -> "_Begun":
+    async def _begin(self, work: Work) -> "_Begun":
         way, thinks = self._chat, False
         if self._by_tokens or type(work.prompt) is not ChatPrompt:
             way, (work, thinks) = self._raw, await self._rendered(work)
-        body, events = way.body(work, stream=not whole), way.decoder(work)
+        body = way.body(work, stream=True)
         try:
-            if whole:
-                said = await self._client.ask(way.path, body, way.at_once, events, self._hopes)
-            else:
-                said = await self._client.stream(way.path, body, events)
-            return _Begun(way, work, thinks, said)
-        except Refused as refused:
-            raise explained(refused, self._who, work.model) from None
-        except (Lost, Unavailable):
+            return _Begun(way, work, thinks, await self._client.stream(way.path, body, way.decoder(work)))
+        except AntiphonError as error:
+            raise self._explained(error, work.model) from None
+
+    def _explained(self, error: AntiphonError, model: str) -> AntiphonError:
+        """What went wrong before anything was told. Who could not be reached is looked at."""
+        if isinstance(error, Refused):
+            return explained(error, self._who, model)
+        if isinstance(error, Lost | Unavailable):
             self._watch.suspect()
-            raise
+        return self._hushed(error)
 
     def _hopes(self, since: float) -> bool:
         """An answer in one piece takes as long as it takes: it is waited for while the engine is well."""
         return self._watch.well and asyncio.get_running_loop().time() < since + self.settings.run_timeout
-
-    def _answers(self, begun: "_Begun") -> list[Chunk]:
-        try:
-            chunks = begun.way.answers(begun.said, begun.work.sampling)
-        except AntiphonError as error:
-            raise self._hushed(error) from None
-        return [Chunk(text=THINK), *chunks] if begun.thinks else chunks
 
     def _hushed(self, error: AntiphonError) -> AntiphonError:
         """Engines are quoted, but not with the key."""
@@ -329,12 +333,12 @@ class HttpEngine(Deeds, GeneratesOnly):
 
 
 class _Begun(Struct, frozen=True):
-    """A work as it was sent, and what the engine says to it: a stream, or all of its answer, decoded."""
+    """A work as it was sent, and the stream of what the engine says to it."""
 
     way: Way
     work: Work
     thinks: bool  # the prompt ends within a thought
-    said: Any
+    stream: EventStream[Any]
 
 
 def _models(cards: Sequence[wire.ModelCard]) -> tuple[Model, ...]:
