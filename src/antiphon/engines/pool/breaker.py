@@ -20,9 +20,10 @@ Phase = Literal["closed", "open", "half-open"]
 
 
 class Breaker:
-    """`calm`: it is closed and nothing has failed since it answered last, so nothing that goes well has to be told."""
+    """`calm`: it is closed and nothing has failed since it answered last, so nothing that goes well has to be told.
+    `epoch`: the number by which it is told of works that it is given now; grows with every change."""
 
-    __slots__ = ("_epoch", "_failures", "_first_pause", "_longest", "_most", "_pause", "_trial", "_until", "calm")
+    __slots__ = ("_failures", "_first_pause", "_longest", "_most", "_pause", "_trial", "_until", "calm", "epoch")
 
     def __init__(self, failures: int = FAILURES, pause: float = PAUSE, longest: float = LONGEST_PAUSE) -> None:
         self._most = failures
@@ -32,7 +33,7 @@ class Breaker:
         self._pause = pause  # of the next time that it opens
         self._until: float | None = None  # when the pause is over; None: it is closed
         self._trial = False  # one is under way
-        self._epoch = 0  # grows with every change
+        self.epoch = 0
         self.calm = True
 
     def phase(self, now: float) -> Phase:
@@ -51,16 +52,16 @@ class Breaker:
     def enter(self) -> int:
         """It is given work. What becomes of that is told with this number."""
         self._trial = self._until is not None
-        return self._epoch
+        return self.epoch
 
     def began(self, epoch: int) -> int:
         """It began to answer. What comes after is told with the number that is given back."""
-        if epoch != self._epoch or self._until is None:
+        if epoch != self.epoch or self._until is None:
             return epoch
         self._change()
         self._until = None
         self._failures = 0
-        return self._epoch
+        return self.epoch
 
     def ended(self) -> None:
         """It answered to the end."""
@@ -69,8 +70,13 @@ class Breaker:
             self._pause = self._first_pause
             self.calm = True
 
+    def answered(self, epoch: int) -> None:
+        """All at once."""
+        self.began(epoch)
+        self.ended()
+
     def failed(self, epoch: int, now: float) -> None:
-        if epoch != self._epoch:
+        if epoch != self.epoch:
             return
         self._failures += 1
         self.calm = False
@@ -81,9 +87,9 @@ class Breaker:
 
     def left(self, epoch: int) -> None:
         """Nobody waited for what becomes of it, or it says nothing about the engine: another trial may be made."""
-        if epoch == self._epoch:
+        if epoch == self.epoch:
             self._trial = False
 
     def _change(self) -> None:
-        self._epoch += 1
+        self.epoch += 1
         self._trial = False

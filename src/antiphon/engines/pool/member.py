@@ -93,10 +93,11 @@ class Member:
 
     def enter(self, model: str) -> int:
         """It is given a work, which counts until it is left. What becomes of it is told with this number."""
+        breaker = self.breaker
         self.works += 1
         self.running += 1
         self._running[model] = self._running.get(model, 0) + 1
-        return self.breaker.enter()
+        return breaker.epoch if breaker.calm else breaker.enter()
 
     def leave(self, model: str, epoch: int) -> None:
         if not self.breaker.calm:

@@ -89,7 +89,9 @@ class Pool:
         """An async generator around the member's costs some 0.2 µs for each list, less than any other wrapping."""
         attempts = _Attempts(_now() + self._patience)
         while True:
-            member = self._alone(attempts) or await self._choose(work, attempts)
+            member = self._roster.alone
+            if member is None or attempts.tried or not member.is_free():
+                member = await self._choose(work, attempts)
             begun, epoch = False, member.enter(work.model)
             try:
                 async with aclosing(member.engine.generate(work)) as source:
@@ -111,10 +113,21 @@ class Pool:
     async def answer(self, work: Work) -> list[Chunk]:
         attempts = _Attempts(_now() + self._patience)
         while True:
-            member = self._alone(attempts) or await self._choose(work, attempts)
-            chunks = await self._tried(member, work.model, attempts, member.engine.answer(work))
-            if chunks is not None:
+            member = self._roster.alone
+            if member is None or attempts.tried or not member.is_free():
+                member = await self._choose(work, attempts)
+            epoch = member.enter(work.model)
+            try:
+                chunks = await member.engine.answer(work)
+            except AntiphonError as error:
+                member.failed(error, epoch)
+                attempts.failed(member, error)
+            else:
+                if not member.breaker.calm:
+                    member.breaker.answered(epoch)
                 return chunks
+            finally:
+                self._leave(member, work.model, epoch)
 
     async def count(self, model: str, prompt: Prompt) -> int:
         return await self._ask(model, lambda engine: engine.count(model, prompt))
@@ -148,25 +161,17 @@ class Pool:
             if not fit:
                 raise attempts.error or self._nobody(model)
             member = fit[least([_candidate(one, model) for one in fit])].member
-            if (given := await self._tried(member, model, attempts, call(member.engine))) is not None:
+            epoch = member.enter(model)
+            try:
+                given = await call(member.engine)
+            except AntiphonError as error:
+                member.failed(error, epoch)
+                attempts.failed(member, error)
+            else:
+                member.breaker.answered(epoch)
                 return given
-
-    async def _tried(self, member: Member, model: str, attempts: "_Attempts", answering: Awaitable[T]) -> T | None:
-        """What it answers. None: it failed, and another may be asked."""
-        epoch = member.enter(model)
-        try:
-            given = await answering
-        except AntiphonError as error:
-            member.failed(error, epoch)
-            attempts.failed(member, error)
-            return None
-        else:
-            if not member.breaker.calm:
-                epoch = member.breaker.began(epoch)
-                member.breaker.ended()
-            return given
-        finally:
-            self._leave(member, model, epoch)
+            finally:
+                self._leave(member, model, epoch)
 
     async def _choose(self, work: Work, attempts: "_Attempts") -> Member:
         """Whoever may be given this work now, and has room: or wait until somebody has."""
@@ -181,11 +186,6 @@ class Pool:
             if roomy:
                 return roomy[choose([_candidate(one, work.model) for one in roomy], affinity(work))].member
             await self._room(attempts)
-
-    def _alone(self, attempts: "_Attempts") -> Member | None:
-        """The only member there is, if it has room for sure and was not tried: who else? The work is meant for it."""
-        members = self._roster.members
-        return members[0] if len(members) == 1 and not attempts.tried and members[0].is_free() else None
 
     def _fit(self, able: list[Able], attempts: "_Attempts") -> list[Able]:
         """Who may be given work and was not tried. Where there is but one, it is asked however it is: who else?"""

@@ -26,7 +26,7 @@ class Change(Struct, frozen=True):
 class Roster:
     def __init__(self, seats: Sequence[Seat], grace: float) -> None:
         self._grace = grace
-        self.members = [Member(seat, seat.build()) for seat in seats]
+        self._put([Member(seat, seat.build()) for seat in seats])
         self._farewells: dict[Member, asyncio.Task[None]] = {}
         self._renewing = asyncio.Lock()
 
@@ -55,13 +55,17 @@ class Roster:
             await self._admit(fresh)
             joining = iter(fresh)
             left = [member for member in self.members if not any(known is member for _, known in wanted)]
-            self.members = [known or next(joining) for _, known in wanted]
+            self._put([known or next(joining) for _, known in wanted])
             for (seat, _), member in zip(wanted, self.members, strict=True):
                 member.seat = seat
             for member in left:
                 self._see_off(member)
             _introduce(fresh)
             return Change([member.name for member in fresh], [member.name for member in left])
+
+    def _put(self, members: Sequence[Member]) -> None:
+        self.members = members
+        self.alone = members[0] if len(members) == 1 else None  # the only one: who else is a work meant for?
 
     async def _admit(self, fresh: Sequence[Member]) -> None:
         well = False
