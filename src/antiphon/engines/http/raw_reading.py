@@ -5,25 +5,18 @@ An answer ends as one to a chat does, so reading.py's reader is taken for everyt
 
 from collections.abc import Iterable, Iterator
 
-from antiphon.core.prompt import Chunk, Extras, Sampling
-from antiphon.core.stops import StopCut
+from antiphon.core.prompt import Chunk, Extras
 from antiphon.engines.http.raw_wire import TextChoice, TextCompletion, TextLogprobs
-from antiphon.engines.http.reading import ChatReader, finite, logprob_of, told
+from antiphon.engines.http.reading import UNSAID, ChatReader, finite, logprob_of
 from antiphon.engines.http.refusals import said_error
 from antiphon.protocol.response import Logprob, TopLogprob
 
 
-class TextReader(ChatReader):
-    __slots__ = ("_tells_prompt",)
-
-    def __init__(self, who: str, sampling: Sampling, cut: StopCut | None = None, full: bool = False) -> None:
-        super().__init__(who, sampling, cut, full)
-        self._tells_prompt = sampling.return_token_ids
-
+class TextReader(ChatReader, eq=False):
     def feed(self, events: Iterable[TextCompletion]) -> list[Chunk]:  # type: ignore[override]  # of another endpoint
         """The token path."""
         chunks: list[Chunk] = []
-        plainly = self._plainly
+        plainly = self._cut is None and not self._full
         for event in events:
             if event.error is not None:
                 self.fault = said_error(self._who, event.error)
@@ -56,19 +49,19 @@ class TextReader(ChatReader):
             text=text if self._cut is None else self._cut.feed(text),
             tokens=tuple(choice.token_ids or ()),
         )
-        if choice.prompt_token_ids and self._tells_prompt:
+        if choice.prompt_token_ids and self._sampling.return_token_ids:
             chunk.extras = Extras(prompt_token_ids=choice.prompt_token_ids)
-        if choice.logprobs is not None and self._alternatives is not None:
-            chunk.logprobs = tuple(_logprobs(choice, choice.logprobs, self._alternatives))
+        if choice.logprobs is not None and (most := self._sampling.logprobs) is not None:
+            chunk.logprobs = tuple(_logprobs(choice, choice.logprobs, most))
         if chunk.text or chunk.tokens or chunk.logprobs or chunk.extras:
             chunks.append(chunk)
         if choice.finish_reason:
-            self._stop(choice.finish_reason)
-            if choice.stop_reason is not None:
-                self._beside().stop_reason = choice.stop_reason
+            self._stop(choice.finish_reason, choice.stop_reason)
 
-    def beside(self, completion: TextCompletion, choice: TextChoice) -> Extras | None:  # type: ignore[override]  # of another endpoint
-        return told(completion, choice.stop_reason, choice.prompt_logprobs, None)
+    def _said_once(self, completion: TextCompletion, choice: TextChoice) -> Extras | None:  # type: ignore[override]  # of another endpoint
+        transfer = completion.kv_transfer_params
+        beside = choice.prompt_logprobs, None, transfer, completion.system_fingerprint, completion.service_tier
+        return self._extras if beside == UNSAID else self._told(*beside)
 
 
 def _logprobs(choice: TextChoice, said: TextLogprobs, most: int) -> Iterator[Logprob]:

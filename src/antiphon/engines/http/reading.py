@@ -9,7 +9,9 @@ An answer that ends without a finish_reason has not ended well, whatever the HTT
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from antiphon.core.prompt import Chunk, Extras, Finish, Sampling
+from msgspec import Struct
+
+from antiphon.core.prompt import Chunk, Extras, Finish, Json, Sampling
 from antiphon.core.stops import StopCut
 from antiphon.engines.http.calls import Calls
 from antiphon.engines.http.refusals import said_error
@@ -39,34 +41,29 @@ FINISHES: dict[str, Finish] = {
     "content_filter": "content_filter",
 }
 LEAST_LOGPROB = -9999.0
-_UNSAID = (None,) * 6
+UNSAID = (None,) * 5
 
 
-class ChatReader:
-    """`cut` is there if the engine sends stop strings along that nobody wants to see; `full` if what is said beside
+class ChatReader(Struct, eq=False):
+    """`_cut` is there if the engine sends stop strings along that nobody wants to see; `_full` if what is said beside
     the answer is wanted too, which makes every event cost more."""
 
-    __slots__ = (
-        "_alternatives", "_calls", "_cut", "_extras", "_finish", "_plainly", "_usage", "_who", "cut", "ended", "fault",
-    )  # fmt: skip
-
-    def __init__(self, who: str, sampling: Sampling, cut: StopCut | None = None, full: bool = False) -> None:
-        self._who = who
-        self._alternatives = sampling.logprobs
-        self._cut = cut
-        self._plainly = cut is None and not full
-        self._calls: Calls | None = None  # once there is one
-        self._extras: Extras | None = None
-        self._usage: Usage | None = None
-        self._finish: Finish | None = None
-        self.ended = False
-        self.cut = False
-        self.fault: AntiphonError | None = None
+    _who: str
+    _sampling: Sampling
+    _cut: StopCut | None = None
+    _full: bool = False
+    _calls: Calls | None = None  # once there is one
+    _extras: Extras | None = None
+    _usage: Usage | None = None
+    _finish: Finish | None = None
+    ended: bool = False
+    cut: bool = False
+    fault: AntiphonError | None = None
 
     def feed(self, events: Iterable[Completion | FullCompletion]) -> list[Chunk]:
         """The token path: most events are a piece of text and nothing else, and cost least if that is seen first."""
         chunks: list[Chunk] = []
-        plainly = self._plainly
+        plainly = self._cut is None and not self._full
         for event in events:
             choices = event.choices
             if event.error is not None:
@@ -94,20 +91,34 @@ class ChatReader:
                     break
         return chunks
 
-    def whole(self, choice: Any, completion: Any = None) -> list[Chunk]:
-        """All of an answer that came at once. With the completion that it is the last of, its end is told too: with
+    @classmethod
+    def answers(cls, who: str, completion: Any, sampling: Sampling) -> list[Chunk]:
+        """All of an answer that came at once: of several choices one after the other, best first. Its end is told with
         the last that was said, if there is nothing beside that already."""
+        if completion.error is not None:
+            raise EngineFailed(f"{who} answered with an error, and as if it were none.")
+        chosen = completion.choices or ()
+        if len(chosen) > 1:
+            chosen = sorted(chosen, key=lambda choice: choice.index or 0)[: sampling.n]
+        if not chosen:
+            raise EngineFailed(f"{who} answered without an answer.")
         chunks: list[Chunk] = []
-        self._hear(choice, chunks)
-        if self.fault is not None:
-            raise self.fault
-        if self._finish is None:
-            raise self._unfinished()
-        if completion is not None:
-            if not chunks or chunks[-1].extras is not None:
-                chunks.append(Chunk())
-            last, extras = chunks[-1], self.beside(completion, choice)
-            last.finish, last.counts, last.extras = self._finish, counts(completion.usage), extras
+        for number, choice in enumerate(chosen):
+            begun, choice.index = len(chunks), 0
+            reader = cls(who, sampling, None, True)
+            reader._hear(choice, chunks)
+            if reader.fault is not None:
+                raise reader.fault
+            if reader._finish is None:
+                raise reader._unfinished()
+            if number:
+                for chunk in chunks[begun:]:
+                    chunk.choice = number
+        if len(chunks) == begun or chunks[-1].extras is not None:
+            chunks.append(Chunk(choice=number))
+        last = chunks[-1]
+        last.finish, last.counts = reader._finish, counts(completion.usage)
+        last.extras = reader._said_once(completion, choice)
         return chunks
 
     @property
@@ -137,10 +148,24 @@ class ChatReader:
             extras = self._beside()
             extras.system_fingerprint, extras.service_tier = event.system_fingerprint, event.service_tier
 
-    def beside(self, completion: FullCompletion, choice: Choice) -> Extras | None:
-        """All that was said once, of an answer that came at once."""
-        stop_reason = None if self._extras is None else self._extras.stop_reason
-        return told(completion, stop_reason, completion.prompt_logprobs, completion.prompt_token_ids)
+    def _said_once(self, completion: FullCompletion, choice: Choice) -> Extras | None:
+        """All that was said beside an answer that came at once; most engines say nothing."""
+        beside = (
+            completion.prompt_logprobs,
+            completion.prompt_token_ids,
+            completion.kv_transfer_params,
+            completion.system_fingerprint,
+            completion.service_tier,
+        )
+        return self._extras if beside == UNSAID else self._told(*beside)
+
+    def _told(
+        self, logprobs: Any, ids: list[int] | None, transfer: Json | None, fingerprint: str | None, tier: str | None
+    ) -> Extras:
+        told = self._beside()
+        told.prompt_logprobs, told.prompt_token_ids, told.kv_transfer_params = logprobs, ids, transfer
+        told.system_fingerprint, told.service_tier = fingerprint, tier
+        return told
 
     def _beside(self) -> Extras:
         if self._extras is None:
@@ -161,14 +186,16 @@ class ChatReader:
                 self._say_all(text, thought or "", delta, choice.logprobs, chunks)
             elif text:
                 chunks.append(Chunk(text=text))
-        if isinstance(choice, FullChoice) and choice.token_ids:
-            if len(chunks) == begun:
-                chunks.append(Chunk())
-            chunks[-1].tokens = tuple(choice.token_ids)
+        stopped_by = choice.stop_reason
+        if isinstance(choice, FullChoice):
+            if choice.token_ids:
+                if len(chunks) == begun:
+                    chunks.append(Chunk())
+                chunks[-1].tokens = tuple(choice.token_ids)
+            if choice.matched_stop is not None and not isinstance(choice.matched_stop, list):
+                stopped_by = choice.matched_stop
         if choice.finish_reason:
-            self._stop(choice.finish_reason)
-            if (reason := stopped_by(choice)) is not None:
-                self._beside().stop_reason = reason
+            self._stop(choice.finish_reason, stopped_by)
 
     def _say_all(self, text: str, thought: str, delta: Delta, logprobs: Logprobs | None, chunks: list[Chunk]) -> None:
         if (called := _calls(delta)) and self._calls is None:
@@ -177,63 +204,20 @@ class ChatReader:
         if self._cut is not None and (thought or calls):
             text += self._cut.finish()
         chunk = Chunk(text=text, thought=thought, refusal=delta.refusal or "", calls=calls)
-        if logprobs is not None and self._alternatives is not None:
-            chunk.logprobs = tuple([logprob_of(one, self._alternatives) for one in logprobs.content or ()])
+        if logprobs is not None and (most := self._sampling.logprobs) is not None:
+            chunk.logprobs = tuple([logprob_of(one, most) for one in logprobs.content or ()])
         if text or thought or chunk.refusal or calls or chunk.logprobs:
             chunks.append(chunk)
 
-    def _stop(self, reason: str) -> None:
+    def _stop(self, reason: str, by: int | str | None) -> None:
+        """`by`: the string or the token that ended the answer, if the engine tells."""
         self._finish = FINISHES.get(reason)
+        if by is not None:
+            self._beside().stop_reason = by
         if self._finish is None:
             self.fault = EngineFailed(f"{self._who} gave up on its answer: {reason[:80]!r}.")
         elif self._calls is not None and self._calls.nameless():
             self.fault = EngineFailed(f"{self._who} sent a tool call without a name.")
-
-
-def stopped_by(choice: Choice) -> int | str | None:
-    """The string or the token that ended the answer, if the engine tells."""
-    matched = choice.matched_stop if isinstance(choice, FullChoice) else None
-    return choice.stop_reason if matched is None or isinstance(matched, list) else matched
-
-
-def told(
-    completion: Any, stop_reason: int | str | None, prompt_logprobs: Any, prompt_token_ids: list[int] | None
-) -> Extras | None:
-    """What was said beside an answer that came at once; most engines say nothing."""
-    transfer, fingerprint = completion.kv_transfer_params, completion.system_fingerprint
-    tier = completion.service_tier
-    if (stop_reason, prompt_logprobs, prompt_token_ids, transfer, fingerprint, tier) == _UNSAID:
-        return None
-    return Extras(
-        stop_reason=stop_reason,
-        prompt_logprobs=prompt_logprobs,
-        prompt_token_ids=prompt_token_ids,
-        kv_transfer_params=transfer,
-        system_fingerprint=fingerprint,
-        service_tier=tier,
-    )
-
-
-def answers(kind: type[ChatReader], who: str, completion: Any, sampling: Sampling) -> list[Chunk]:
-    """All of an answer that came at once, as that kind of reader hears it: of several choices one after the other,
-    best first."""
-    if completion.error is not None:
-        raise EngineFailed(f"{who} answered with an error, and as if it were none.")
-    chosen = completion.choices or ()
-    if len(chosen) > 1:
-        chosen = sorted(chosen, key=lambda choice: choice.index or 0)[: sampling.n]
-    if not chosen:
-        raise EngineFailed(f"{who} answered without an answer.")
-    chunks: list[Chunk] = []
-    for number, choice in enumerate(chosen):
-        choice.index = 0
-        is_last = number + 1 == len(chosen)
-        said = kind(who, sampling, full=True).whole(choice, completion if is_last else None)
-        if number:
-            for chunk in said:
-                chunk.choice = number
-        chunks += said
-    return chunks
 
 
 def _calls(delta: Delta) -> Sequence[ToolCall]:

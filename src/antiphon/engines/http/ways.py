@@ -4,6 +4,7 @@ A way knows the path, the body and how the answer is read; who goes it is base.p
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec.json import Decoder
@@ -14,7 +15,7 @@ from antiphon.engines.http import raw_wire, wire
 from antiphon.engines.http.body import ChatBody, RawBody
 from antiphon.engines.http.llamacpp_reading import CompletionReader
 from antiphon.engines.http.raw_reading import TextReader
-from antiphon.engines.http.reading import ChatReader, answers
+from antiphon.engines.http.reading import ChatReader
 from antiphon.engines.http.sglang_reading import GenerateReader
 from antiphon.engines.llamacpp.wire import EVENT
 from antiphon.errors import AntiphonError
@@ -70,6 +71,7 @@ class ChatWay:
         self.body = body.make
         self._includes_stop = includes_stop
         self._tells_all = tells_all
+        self.answers = partial(ChatReader.answers, who)
 
     def decoder(self, work: Work) -> Decoder[Any]:
         return wire.FULL_COMPLETION if self._tells_all or work.sampling.return_token_ids else wire.COMPLETION
@@ -77,9 +79,6 @@ class ChatWay:
     def reader(self, work: Work) -> Reader:
         full = self._tells_all or work.sampling.return_token_ids
         return ChatReader(self._who, work.sampling, cut_for(work.sampling, self._includes_stop), full)
-
-    def answers(self, said: wire.FullCompletion, sampling: Sampling) -> list[Chunk]:
-        return answers(ChatReader, self._who, said, sampling)
 
 
 class TextWay:
@@ -93,15 +92,13 @@ class TextWay:
         self._who = who
         self.body = body.make
         self._includes_stop = includes_stop
+        self.answers = partial(TextReader.answers, who)
 
     def decoder(self, work: Work) -> Decoder[Any]:
         return raw_wire.TEXT_COMPLETION
 
     def reader(self, work: Work) -> Reader:
         return TextReader(self._who, work.sampling, cut_for(work.sampling, self._includes_stop))
-
-    def answers(self, said: raw_wire.TextCompletion, sampling: Sampling) -> list[Chunk]:
-        return answers(TextReader, self._who, said, sampling)
 
 
 class _Streamed:
