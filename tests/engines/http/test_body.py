@@ -3,13 +3,16 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from antiphon.core.prompt import ChatPrompt, Grammar, Sampling, TokenPrompt, Work
 from antiphon.engines.http.body import ChatBody, RawBody, Words
-from antiphon.engines.http.fields import column
+from antiphon.engines.http.fields import NAMES, column
 from antiphon.engines.http.raw_fields import raw_column
 
 CHAT = ChatPrompt(({"role": "user", "content": "hi"},))
+THOUGHT = {"role": "assistant", "content": "", "reasoning_content": "Hm."}
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
 
 
 def sent(body: ChatBody | RawBody, **work: Any) -> dict[str, Any]:
@@ -34,14 +37,30 @@ def test_a_sampling_is_never_taken_for_another_that_was_there_before() -> None:
         assert sent(body, sampling=Sampling(max_tokens=most))["max_completion_tokens"] == most
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("engine", NAMES)
+def test_what_is_kept_makes_the_same_bodies_as_what_is_made_anew(engine: str, stream: bool) -> None:
+    def fresh() -> ChatBody:
+        return ChatBody(Words(engine, column(engine)), {"more": 1})
+
+    kept, sampling = fresh(), Sampling(temperature=0.5, max_tokens=9)
+    tooled = ChatPrompt(({"role": "user", "content": "é\n"}, THOUGHT), tools=(TOOL,))
+    for model, prompt in (("m", CHAT), ('an "m"', tooled), ("m", CHAT), ("n", ChatPrompt((THOUGHT,)))):
+        work = Work(model=model, prompt=prompt, sampling=sampling)
+        made = kept.make(work, stream=stream)
+        assert made == fresh().make(work, stream=stream)
+        assert [*msgspec.json.decode(made)][:3] == ["model", "messages", "stream"]
+
+
 def test_so_many_are_kept_and_none_that_a_client_can_make_long() -> None:
     words = Words("vllm", column("vllm"))
     body = ChatBody(words, {})
     for most in range(1, 1000):
         sent(body, sampling=Sampling(max_tokens=most))
-    kept = vars(words)["_sampled"]
-    assert 0 < len(kept) <= 64
-    kept.clear()
+    kept = [vars(words)["_sampled"], vars(body)["_rests"][False]]
+    for made in kept:
+        assert 0 < len(made) <= 64
+        made.clear()
     for wish in ({"stop": ("x" * 1000,)}, {"stop_token_ids": (1,) * 1000}, {"logit_bias": {"1": 1.0}}):
         sent(body, sampling=Sampling(**wish))
-    assert not kept
+    assert kept == [{}, {}]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import fields
@@ -22,6 +22,8 @@ from antiphon.core.prompt import (
 )
 from antiphon.engines.http.fields import Column, Kept, Lacking, Sent
 from antiphon.errors import EngineFailed, UnsupportedParameter
+
+T = TypeVar("T")
 
 # A field of Sampling → the field of the request that it is made from, where they differ.
 _ASKED_AS = {"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
@@ -73,10 +75,7 @@ class Words:
         for name, field, default in _FIELDS:
             if (value := getattr(sampling, name)) != default and (field != "best_of" or value > 1):
                 self.put(told, field, value)
-        if not (sampling.stop or sampling.stop_token_ids or sampling.logit_bias):  # a client can make these long
-            if len(self._sampled) >= _MOST_SAMPLINGS:
-                self._sampled.clear()
-            self._sampled[id(sampling)] = sampling, told
+        _keep(self._sampled, sampling, told)
         return told
 
     def put(self, body: Json, field: str, value: Any) -> None:
@@ -100,21 +99,34 @@ class ChatBody:
         self._words = words
         self._fixed = fixed
         self._thought = words.name("reasoning items")
+        self._rests: dict[bool, dict[int, tuple[Sampling, bytes]]] = {False: {}, True: {}}  # of plain works, by stream
 
     def make(self, work: Work, *, stream: bool) -> bytes:
         prompt = work.prompt
         if not isinstance(prompt, ChatPrompt):
             raise EngineFailed("A chat was expected here, and something else was given.")
-        body: Json = {"model": work.model, "messages": self.messages(prompt), "stream": stream}
+        known = self._rests[stream].get(id(work.sampling)) if _is_plain(work, prompt) else None
+        rest = self._rest(work, prompt, stream) if known is None else known[1]
+        thinks = False
+        for message in prompt.messages:
+            if isinstance(content := message.get("content"), list):
+                _vet_images(content)
+            thinks = thinks or THOUGHT in message
+        messages = self.messages(prompt) if thinks else prompt.messages
+        return b'{"model":%b,"messages":%b,%b' % (_encode(work.model), _encode(messages), rest)
+
+    def _rest(self, work: Work, prompt: ChatPrompt, stream: bool) -> bytes:
+        """What stands after the messages, to the end."""
+        body: Json = {"stream": stream}
         if stream:
             body |= {"stream_options": {"include_usage": True}, **self._fixed}
         self._words.put_all(body, work)
         if prompt.tools or prompt.template_kwargs:
             self._offer(body, prompt)
-        for message in prompt.messages:
-            if isinstance(content := message.get("content"), list):
-                _vet_images(content)
-        return _encode(body)
+        rest: bytes = _encode(body)[1:]
+        if _is_plain(work, prompt):
+            _keep(self._rests[stream], work.sampling, rest)
+        return rest
 
     def messages(self, prompt: ChatPrompt) -> Sequence[Json]:
         """With earlier thoughts under the name that the engine reads them by."""
@@ -135,6 +147,20 @@ class ChatBody:
             self._words.put(body, "tool_choice", prompt.tool_choice)
         if not prompt.parallel_tool_calls:
             self._words.put(body, "parallel_tool_calls", False)
+
+
+def _is_plain(work: Work, prompt: ChatPrompt) -> bool:
+    """Nothing is asked for but messages and a sampling."""
+    return not (prompt.tools or prompt.template_kwargs) and (
+        work.constraint is None
+        and work.effort is None
+        and work.cache_key is None
+        and work.salt is None
+        and work.priority is None
+        and work.request_id is None
+        and work.mm_processor_kwargs is None
+        and work.kv_transfer_params is None
+    )
 
 
 def _named_alone(prompt: ChatPrompt) -> Sequence[Json]:
@@ -175,6 +201,14 @@ class RawBody:
         elif work.shown:
             self._words.put(body, "skip_special_tokens", False)
         return _encode(body)
+
+
+def _keep(made: dict[int, tuple[Sampling, T]], sampling: Sampling, what: T) -> None:
+    """So many, and none that a client can make long."""
+    if not (sampling.stop or sampling.stop_token_ids or sampling.logit_bias):
+        if len(made) >= _MOST_SAMPLINGS:
+            made.clear()
+        made[id(sampling)] = sampling, what
 
 
 def _field(constraint: Constraint) -> str:
