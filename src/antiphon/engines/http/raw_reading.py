@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from antiphon.core.prompt import Chunk, Extras
 from antiphon.engines.http.raw_wire import TextChoice, TextCompletion, TextLogprobs
-from antiphon.engines.http.reading import UNSAID, ChatReader, finite, logprob_of
+from antiphon.engines.http.reading import ChatReader, finite, logprob_of, told
 from antiphon.engines.http.refusals import said_error
 from antiphon.protocol.response import Logprob, TopLogprob
 
@@ -59,9 +59,7 @@ class TextReader(ChatReader, eq=False):
             self._stop(choice.finish_reason, choice.stop_reason)
 
     def _said_once(self, completion: TextCompletion, choice: TextChoice) -> Extras | None:  # type: ignore[override]  # of another endpoint
-        transfer = completion.kv_transfer_params
-        beside = choice.prompt_logprobs, None, transfer, completion.system_fingerprint, completion.service_tier
-        return self._extras if beside == UNSAID else self._told(*beside)
+        return told(completion, self._extras, choice.prompt_logprobs, None)
 
 
 def _logprobs(choice: TextChoice, said: TextLogprobs, most: int) -> Iterator[Logprob]:

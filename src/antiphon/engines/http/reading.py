@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.core.prompt import Chunk, Extras, Finish, Json, Sampling
+from antiphon.core.prompt import Chunk, Extras, Finish, Sampling
 from antiphon.core.stops import StopCut
 from antiphon.engines.http.calls import Calls
 from antiphon.engines.http.refusals import said_error
@@ -41,7 +41,7 @@ FINISHES: dict[str, Finish] = {
     "content_filter": "content_filter",
 }
 LEAST_LOGPROB = -9999.0
-UNSAID = (None,) * 5
+_UNSAID = (None,) * 5
 
 
 class ChatReader(Struct, eq=False):
@@ -92,7 +92,7 @@ class ChatReader(Struct, eq=False):
         return chunks
 
     @classmethod
-    def answers(cls, who: str, completion: Any, sampling: Sampling) -> list[Chunk]:
+    def whole(cls, who: str, completion: Any, sampling: Sampling) -> list[Chunk]:
         """All of an answer that came at once: of several choices one after the other, best first. Its end is told with
         the last that was said, if there is nothing beside that already."""
         if completion.error is not None:
@@ -149,23 +149,8 @@ class ChatReader(Struct, eq=False):
             extras.system_fingerprint, extras.service_tier = event.system_fingerprint, event.service_tier
 
     def _said_once(self, completion: FullCompletion, choice: Choice) -> Extras | None:
-        """All that was said beside an answer that came at once; most engines say nothing."""
-        beside = (
-            completion.prompt_logprobs,
-            completion.prompt_token_ids,
-            completion.kv_transfer_params,
-            completion.system_fingerprint,
-            completion.service_tier,
-        )
-        return self._extras if beside == UNSAID else self._told(*beside)
-
-    def _told(
-        self, logprobs: Any, ids: list[int] | None, transfer: Json | None, fingerprint: str | None, tier: str | None
-    ) -> Extras:
-        told = self._beside()
-        told.prompt_logprobs, told.prompt_token_ids, told.kv_transfer_params = logprobs, ids, transfer
-        told.system_fingerprint, told.service_tier = fingerprint, tier
-        return told
+        """All that was said beside an answer that came at once."""
+        return told(completion, self._extras, completion.prompt_logprobs, completion.prompt_token_ids)
 
     def _beside(self) -> Extras:
         if self._extras is None:
@@ -218,6 +203,41 @@ class ChatReader(Struct, eq=False):
             self.fault = EngineFailed(f"{self._who} gave up on its answer: {reason[:80]!r}.")
         elif self._calls is not None and self._calls.nameless():
             self.fault = EngineFailed(f"{self._who} sent a tool call without a name.")
+
+
+def answers(who: str, completion: FullCompletion, sampling: Sampling) -> list[Chunk]:
+    """All of an answer to a chat that came at once. Most are a text and nothing else, and cost least if that is seen
+    first."""
+    if completion.error is None and completion.choices is not None and len(completion.choices) == 1:
+        choice = completion.choices[0]
+        message, finish = choice.message, FINISHES.get(choice.finish_reason or "")
+        if message is not None and message.content and finish is not None and not (
+            choice.delta or choice.logprobs or choice.token_ids
+            or choice.stop_reason is not None or choice.matched_stop is not None
+            or message.reasoning_content or message.reasoning or message.tool_calls or message.refusal
+            or message.function_call
+        ):  # fmt: skip
+            extras = told(completion, None, completion.prompt_logprobs, completion.prompt_token_ids)
+            return [Chunk(text=message.content, finish=finish, counts=counts(completion.usage), extras=extras)]
+    return ChatReader.whole(who, completion, sampling)
+
+
+def told(
+    completion: Any, extras: Extras | None, prompt_logprobs: Any, prompt_token_ids: list[int] | None
+) -> Extras | None:
+    """With what was said beside an answer that came at once; most engines say nothing."""
+    transfer, fingerprint = completion.kv_transfer_params, completion.system_fingerprint
+    tier = completion.service_tier
+    if (prompt_logprobs, prompt_token_ids, transfer, fingerprint, tier) == _UNSAID:
+        return extras
+    return Extras(
+        stop_reason=None if extras is None else extras.stop_reason,
+        prompt_logprobs=prompt_logprobs,
+        prompt_token_ids=prompt_token_ids,
+        kv_transfer_params=transfer,
+        system_fingerprint=fingerprint,
+        service_tier=tier,
+    )
 
 
 def _calls(delta: Delta) -> Sequence[ToolCall]:

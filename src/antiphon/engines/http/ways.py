@@ -15,7 +15,7 @@ from antiphon.engines.http import raw_wire, wire
 from antiphon.engines.http.body import ChatBody, RawBody
 from antiphon.engines.http.llamacpp_reading import CompletionReader
 from antiphon.engines.http.raw_reading import TextReader
-from antiphon.engines.http.reading import ChatReader
+from antiphon.engines.http.reading import ChatReader, answers
 from antiphon.engines.http.sglang_reading import GenerateReader
 from antiphon.engines.llamacpp.wire import EVENT
 from antiphon.errors import AntiphonError
@@ -71,7 +71,7 @@ class ChatWay:
         self.body = body.make
         self._includes_stop = includes_stop
         self._tells_all = tells_all
-        self.answers = partial(ChatReader.answers, who)
+        self.answers = partial(answers, who)
 
     def decoder(self, work: Work) -> Decoder[Any]:
         return wire.FULL_COMPLETION if self._tells_all or work.sampling.return_token_ids else wire.COMPLETION
@@ -92,7 +92,7 @@ class TextWay:
         self._who = who
         self.body = body.make
         self._includes_stop = includes_stop
-        self.answers = partial(TextReader.answers, who)
+        self.answers = partial(TextReader.whole, who)
 
     def decoder(self, work: Work) -> Decoder[Any]:
         return raw_wire.TEXT_COMPLETION

@@ -1,0 +1,81 @@
+"""What is seen first of an answer in one piece is what would be heard of it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.core.prompt import Chunk, Extras, Sampling
+from antiphon.engines.http.reading import ChatReader, answers
+from antiphon.engines.http.wire import FULL_COMPLETION, FullCompletion
+from antiphon.errors import EngineFailed
+
+Json = dict[str, Any]
+
+CALL = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
+# What may be said beside a text and its end, where, and how.
+MESSAGE: dict[str, list[Any]] = {
+    "content": [None, ""],
+    "reasoning_content": [None, "", "Hm."],
+    "reasoning": [None, "", "Hm."],
+    "refusal": [None, "", "No."],
+    "tool_calls": [None, [], [CALL], [{"function": {}}]],
+    "function_call": [None, CALL["function"]],
+}
+CHOICE: dict[str, list[Any]] = {
+    "index": [None, 0, 1],
+    "message": [None],
+    "finish_reason": [None, "", "length", "tool_calls", "tired"],
+    "stop_reason": [None, "END", 0, ""],
+    "matched_stop": [None, "END", 0, [1]],
+    "token_ids": [None, [], [1, 2]],
+    "logprobs": [None, {}, {"content": [{"token": "a", "logprob": -1.0}]}],
+    "delta": [None, {}, {"content": "Hi"}],
+}
+COMPLETION: dict[str, list[Any]] = {
+    "choices": [None, []],
+    "usage": [None, {}, {"prompt_tokens": 3, "completion_tokens": -1}, {"prompt_tokens_details": {"cached_tokens": 2}}],
+    "error": [None, {"message": "boom"}],
+    "system_fingerprint": [None, "fp"],
+    "service_tier": [None, "flex"],
+    "prompt_token_ids": [None, [], [1]],
+    "prompt_logprobs": [None, []],
+    "kv_transfer_params": [None, {"a": 1}],
+}
+
+
+def some(fields: dict[str, list[Any]]) -> st.SearchStrategy[Json]:
+    said = [(name, value) for name, values in fields.items() for value in values]
+    return st.lists(st.sampled_from(said), max_size=2).map(dict)
+
+
+def chosen(message: Json, choice: Json) -> Json:
+    return {"message": {"content": "Hello", **message}, "finish_reason": "stop", **choice}
+
+
+CHOICES = st.builds(chosen, some(MESSAGE), some(CHOICE))
+
+
+def heard(read: Callable[[str, FullCompletion, Sampling], list[Chunk]], said: Json) -> list[Chunk] | str:
+    try:
+        return read("The engine", FULL_COMPLETION.decode(json.dumps(said)), Sampling(n=2, logprobs=1))
+    except EngineFailed as error:
+        return error.message
+
+
+@given(completion=some(COMPLETION), first=CHOICES, more=st.lists(CHOICES, max_size=2))
+def test_a_text_and_nothing_else_is_heard_as_everything_is(completion: Json, first: Json, more: list[Json]) -> None:
+    for choices in ([first], [first, *more]):
+        said = {"choices": choices, **completion}
+        assert heard(answers, said) == heard(ChatReader.whole, said)
+
+
+def test_a_text_and_nothing_else_is_one_chunk_with_the_end() -> None:
+    said = {"choices": [chosen({}, {})], "service_tier": "flex"}
+    whole = heard(answers, {**said, "usage": {"completion_tokens": 2}})
+    assert isinstance(whole, list)
+    assert [(chunk.text, chunk.finish, chunk.extras) for chunk in whole] == [
+        ("Hello", "stop", Extras(service_tier="flex"))
+    ]
