@@ -38,10 +38,9 @@ class Connection(asyncio.Protocol):
     all its headers are there, and whether it is all there. `kept`: it is, and another request may follow it."""
 
     __slots__ = (
-        "_content_type", "_due", "_error", "_expected", "_feed", "_headers", "_hope", "_looks_at", "_loop", "_parser",
-        "_parts", "_patience", "_paused", "_retry_after", "_settled", "_since", "_sized", "_take", "_timer", "_told",
-        "_transport", "_unread", "_waiter", "_who", "complete", "idle_since", "kept", "on_body", "on_header",
-        "on_message_begin", "status", "streams",
+        "_due", "_error", "_expected", "_feed", "_headers", "_hope", "_looks_at", "_loop", "_parser", "_parts",
+        "_patience", "_paused", "_settled", "_since", "_take", "_timer", "_told", "_transport", "_unread", "_waiter",
+        "_who", "complete", "idle_since", "kept", "on_body", "on_header", "on_message_begin", "status", "streams",
     )  # fmt: skip
 
     def __init__(self, who: str) -> None:
@@ -57,16 +56,15 @@ class Connection(asyncio.Protocol):
         self._patience = 0.0  # seconds of silence, while it pours
         self._hope: Hope | None = None
         self._settled: Callable[[Connection], None] | None = None
-        self._sized = self._paused = self.kept = self.streams = False
-        self._content_type = self._retry_after = b""
+        self._paused = self.kept = self.streams = False
         self._unread = 0  # bytes that came and were not taken, of whatever they are
         self.idle_since = 0.0
         self.complete, self.status = True, 0  # nothing was asked for
         # What the parser calls, too, without a function of ours: that would cost more than what it has to do.
         self._parts: list[bytes] = []
         self.on_body = self._parts.append
-        self._headers: dict[bytes, bytes] = {}
-        self.on_header = self._headers.__setitem__
+        self._headers: dict[bytes, bytes] = {}  # as they are spelled
+        self.on_header = self._headers.setdefault
         self._expected: list[None] = []  # answers: whoever begins one more is stopped by an IndexError
         self.on_message_begin = self._expected.pop
         self._parser = httptools.HttpResponseParser(self)
@@ -80,18 +78,20 @@ class Connection(asyncio.Protocol):
 
     @property
     def content_type(self) -> str:
-        return self._content_type.decode("latin-1")
+        return self._header(b"content-type").decode("latin-1")
 
     @property
     def retry_after(self) -> float | None:
         """Seconds that the engine asked for, within reason."""
-        return min(max(float(self._retry_after), 1.0), MOST_RETRY_AFTER) if self._retry_after.isdigit() else None
+        said = self._header(b"retry-after").strip()
+        return min(max(float(said), 1.0), MOST_RETRY_AFTER) if said.isdigit() else None
 
     def ask(self, request: bytes, seconds: float, hope: Hope | None = None) -> "asyncio.Future[None]":
         """Done once all headers are there, within that time, however slowly they drip; or while there is hope."""
         self.complete = self.kept = False
         self.status = self._unread = 0
         self._parts.clear()
+        self._headers.clear()
         self._expected.append(None)
         self._hope, self._patience = hope, seconds
         self._since = self._loop.time()
@@ -264,7 +264,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if not self.status and not self._unread:
             self._fail(Lost(f"{self._who} hung up."))
-        elif self.status and not self._sized and error is None and not self.complete:
+        elif self.status and not self._sized() and error is None and not self.complete:
             self.complete = True  # an answer without a length ends with its connection
             self._wake()
             self.close()
@@ -273,6 +273,15 @@ class Connection(asyncio.Protocol):
         else:
             self.close()
         self._tell_settled()
+
+    def _sized(self) -> bool:
+        """Whether it is known where the answer ends, other than with the connection."""
+        said = self._header(b"content-length") or self._header(b"transfer-encoding")
+        return bool(said) or self.status in BODILESS
+
+    def _header(self, name: bytes) -> bytes:
+        """As it was sent, however its name is spelled; nothing if there is none."""
+        return next((value for key, value in self._headers.items() if key.lower() == name), b"")
 
     def _tell_settled(self) -> None:
         settled, self._settled = self._settled, None
@@ -289,18 +298,8 @@ class Connection(asyncio.Protocol):
             self._expected.append(None)
             headers.clear()
             return
-        self.status, self.streams, self._sized = status, False, status in BODILESS
-        self._content_type = self._retry_after = b""
-        for name, value in headers.items():
-            match name.lower():
-                case b"content-type":
-                    self._content_type = value
-                    self.streams = value.lower().startswith(b"text/event-stream")
-                case b"content-length" | b"transfer-encoding":
-                    self._sized = True
-                case b"retry-after":
-                    self._retry_after = value.strip()
-        headers.clear()
+        kind = headers.get(b"content-type") or headers.get(b"Content-Type") or self._header(b"content-type")
+        self.status, self.streams = status, kind.lower().startswith(b"text/event-stream")
 
     def on_message_complete(self) -> None:
         if self.status:
