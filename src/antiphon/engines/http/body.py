@@ -113,7 +113,7 @@ class ChatBody:
                 _vet_images(content)
             thinks = thinks or THOUGHT in message
         messages = self.messages(prompt) if thinks else prompt.messages
-        return b'{"model":%b,"messages":%b,%b' % (_encode(work.model), _encode(messages), rest)
+        return b"".join((b'{"model":', _encode(work.model), b',"messages":', _encode(messages), b",", rest))
 
     def _rest(self, work: Work, prompt: ChatPrompt, stream: bool) -> bytes:
         """What stands after the messages, to the end."""

@@ -108,7 +108,9 @@ class Pool:
                 member.breaker.ended()
                 return
             finally:
-                self._leave(member, work.model, epoch)
+                member.leave(work.model, epoch)
+                if self._waiting:
+                    self._tell_of_room()
 
     async def answer(self, work: Work) -> list[Chunk]:
         attempts = _Attempts(_now() + self._patience)
@@ -127,7 +129,9 @@ class Pool:
                     member.breaker.answered(epoch)
                 return chunks
             finally:
-                self._leave(member, work.model, epoch)
+                member.leave(work.model, epoch)
+                if self._waiting:
+                    self._tell_of_room()
 
     async def count(self, model: str, prompt: Prompt) -> int:
         return await self._ask(model, lambda engine: engine.count(model, prompt))
@@ -171,7 +175,9 @@ class Pool:
                 member.breaker.answered(epoch)
                 return given
             finally:
-                self._leave(member, model, epoch)
+                member.leave(model, epoch)
+                if self._waiting:
+                    self._tell_of_room()
 
     async def _choose(self, work: Work, attempts: "_Attempts") -> Member:
         """Whoever may be given this work now, and has room: or wait until somebody has."""
@@ -234,8 +240,7 @@ class Pool:
         finally:
             del self._waiting[freed]
 
-    def _leave(self, member: Member, model: str, epoch: int) -> None:
-        member.leave(model, epoch)
+    def _tell_of_room(self) -> None:
         for freed in self._waiting:
             freed.set()
 
