@@ -28,6 +28,7 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_ANSWER_BYTES = 32 * 1024 * 1024  # that comes in one piece: text is never so much
 MAX_REFUSAL_BYTES = 64 * 1024
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # two million tokens, as most engines send them
+UNREADABLE = (MsgspecError, UnicodeDecodeError, RecursionError)  # what is raised by JSON that is none
 HUSH = b"***"
 KEPT_SECONDS = 4.0  # llama.cpp hangs up on a connection that was idle for 5, and so does uvicorn
 _HEADS = 64
@@ -81,18 +82,16 @@ class Client:
         return await self._call(self._post(path, body), decoder)
 
     def ask(self, path: str, body: bytes, hope: Hope | None = None) -> Coroutine[Any, Any, bytes | Connection]:
-        """For an answer in one piece, to be `decoded`. Who streams all the same is not told otherwise: then it is a
+        """For an answer in one piece, as it came. Who streams all the same is not told otherwise: then it is a
         connection, to make an EventStream of, which is to be closed.
 
         While there is `hope` it may take longer to begin than other answers.
         """
         return self._answering(self._post(path, body), hope, MAX_ANSWER_BYTES)
 
-    def decoded(self, data: bytes, decoder: Decoder[T]) -> T:
-        try:
-            return decoder.decode(data)
-        except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise EngineFailed(f"{self.who} sent an answer that cannot be read: {error}.") from None
+    def unreadable(self, error: Exception) -> EngineFailed:
+        """What is said of an answer that is UNREADABLE."""
+        return EngineFailed(f"{self.who} sent an answer that cannot be read: {error}.")
 
     async def relay(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str]:
         """What it answers as it comes, and what it calls that; not decoded, so nobody here has to know its shape."""
@@ -138,7 +137,11 @@ class Client:
 
     async def _call(self, request: bytes, decoder: Decoder[T]) -> T:
         said = await self._answering(request, None, MAX_BODY_BYTES)
-        return self.decoded(said if isinstance(said, bytes) else await self._read(said), decoder)
+        data = said if isinstance(said, bytes) else await self._read(said)
+        try:
+            return decoder.decode(data)
+        except UNREADABLE as error:
+            raise self.unreadable(error) from None
 
     async def _read(self, connection: Connection) -> bytes:
         try:
@@ -324,7 +327,7 @@ class EventStream(Generic[T]):
         try:
             if events := [decode(event) for event in self._splitter.guess(whole)]:
                 return events
-        except (MsgspecError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             pass  # it is not what was guessed, or cannot be read
         return self._readable(whole) if whole else []
 
@@ -334,7 +337,7 @@ class EventStream(Generic[T]):
         for event in self._splitter.split(whole):
             try:
                 decoded.append(self._decode(event))
-            except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 self._fault = EngineFailed(f"{self._client.who} sent an event that cannot be read: {error}.")
                 break
         return decoded

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import Chunk, Extras, Sampling
-from antiphon.engines.http.reading import ChatReader, answers
-from antiphon.engines.http.wire import FULL_COMPLETION, FullCompletion
+from antiphon.engines.http.reading import ChatReader, chat_answers
+from antiphon.engines.http.wire import FULL_COMPLETION
 from antiphon.errors import EngineFailed
 
 Json = dict[str, Any]
@@ -58,23 +58,27 @@ def chosen(message: Json, choice: Json) -> Json:
 CHOICES = st.builds(chosen, some(MESSAGE), some(CHOICE))
 
 
-def heard(read: Callable[[str, FullCompletion, Sampling], list[Chunk]], said: Json) -> list[Chunk] | str:
+def heard(read: Callable[[str, bytes, Sampling], list[Chunk]], said: Json) -> list[Chunk] | str:
     try:
-        return read("The engine", FULL_COMPLETION.decode(json.dumps(said)), Sampling(n=2, logprobs=1))
+        return read("The engine", json.dumps(said).encode(), Sampling(n=2, logprobs=1))
     except EngineFailed as error:
         return error.message
+
+
+def wholly(who: str, said: bytes, sampling: Sampling) -> list[Chunk]:
+    return ChatReader.whole(who, FULL_COMPLETION.decode(said), sampling)
 
 
 @given(completion=some(COMPLETION), first=CHOICES, more=st.lists(CHOICES, max_size=2))
 def test_a_text_and_nothing_else_is_heard_as_everything_is(completion: Json, first: Json, more: list[Json]) -> None:
     for choices in ([first], [first, *more]):
         said = {"choices": choices, **completion}
-        assert heard(answers, said) == heard(ChatReader.whole, said)
+        assert heard(chat_answers, said) == heard(wholly, said)
 
 
 def test_a_text_and_nothing_else_is_one_chunk_with_the_end() -> None:
     said = {"choices": [chosen({}, {})], "service_tier": "flex"}
-    whole = heard(answers, {**said, "usage": {"completion_tokens": 2}})
+    whole = heard(chat_answers, {**said, "usage": {"completion_tokens": 2}})
     assert isinstance(whole, list)
     assert [(chunk.text, chunk.finish, chunk.extras) for chunk in whole] == [
         ("Hello", "stop", Extras(service_tier="flex"))

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from antiphon.core.prompt import ChatPrompt, Chunk, Json, Reads, TextPrompt, TokenPrompt, Work
 from antiphon.engines.address import Address
 from antiphon.engines.base import Capabilities, Flow, GeneratesOnly, Level, Model
-from antiphon.engines.client import Client, Deadlines, EventStream, Refused
+from antiphon.engines.client import UNREADABLE, Client, Deadlines, EventStream, Refused
 from antiphon.engines.connection import Broken, Lost
 from antiphon.engines.http import wire
 from antiphon.engines.http.asking import Asking
@@ -178,10 +178,12 @@ class HttpEngine(Deeds, GeneratesOnly):
         try:
             said = await self._client.ask(way.path, body, self._hopes)
             if isinstance(said, bytes):
-                chunks = way.answers(self._client.decoded(said, way.at_once), work.sampling)
+                chunks = way.answers(said, work.sampling)
                 return [Chunk(text=THINK), *chunks] if thinks else chunks
         except AntiphonError as error:
             raise self._explained(error, work.model) from None
+        except UNREADABLE as error:
+            raise self._client.unreadable(error) from None
         return await self._heard(_Begun(way, work, thinks, EventStream(self._client, said, way.decoder(work))))
 
     async def _heard(self, begun: "_Begun") -> list[Chunk]:

@@ -5,8 +5,8 @@ An answer ends as one to a chat does, so reading.py's reader is taken for everyt
 
 from collections.abc import Iterable, Iterator
 
-from antiphon.core.prompt import Chunk, Extras
-from antiphon.engines.http.raw_wire import TextChoice, TextCompletion, TextLogprobs
+from antiphon.core.prompt import Chunk, Extras, Sampling
+from antiphon.engines.http.raw_wire import TEXT_COMPLETION, TextChoice, TextCompletion, TextLogprobs
 from antiphon.engines.http.reading import ChatReader, finite, logprob_of, told
 from antiphon.engines.http.refusals import said_error
 from antiphon.protocol.response import Logprob, TopLogprob
@@ -60,6 +60,11 @@ class TextReader(ChatReader, eq=False):
 
     def _said_once(self, completion: TextCompletion, choice: TextChoice) -> Extras | None:  # type: ignore[override]  # of another endpoint
         return told(completion, self._extras, choice.prompt_logprobs, None)
+
+
+def text_answers(who: str, said: bytes, sampling: Sampling) -> list[Chunk]:
+    """All of an answer that came at once."""
+    return TextReader.whole(who, TEXT_COMPLETION.decode(said), sampling)
 
 
 def _logprobs(choice: TextChoice, said: TextLogprobs, most: int) -> Iterator[Logprob]:

@@ -16,6 +16,7 @@ from antiphon.core.stops import StopCut
 from antiphon.engines.http.calls import Calls
 from antiphon.engines.http.refusals import said_error
 from antiphon.engines.http.wire import (
+    FULL_COMPLETION,
     Candidate,
     Choice,
     Completion,
@@ -205,9 +206,9 @@ class ChatReader(Struct, eq=False):
             self.fault = EngineFailed(f"{self._who} sent a tool call without a name.")
 
 
-def answers(who: str, completion: FullCompletion, sampling: Sampling) -> list[Chunk]:
-    """All of an answer to a chat that came at once. Most are a text and nothing else, and cost least if that is seen
-    first."""
+def chat_answers(who: str, said: bytes, sampling: Sampling) -> list[Chunk]:
+    """All of an answer that came at once. Most are a text and nothing else, and cost least if that is seen first."""
+    completion = FULL_COMPLETION.decode(said)
     if completion.error is None and completion.choices is not None and len(completion.choices) == 1:
         choice = completion.choices[0]
         message, finish = choice.message, FINISHES.get(choice.finish_reason or "")

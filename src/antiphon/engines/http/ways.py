@@ -14,8 +14,8 @@ from antiphon.core.stops import StopCut
 from antiphon.engines.http import raw_wire, wire
 from antiphon.engines.http.body import ChatBody, RawBody
 from antiphon.engines.http.llamacpp_reading import CompletionReader
-from antiphon.engines.http.raw_reading import TextReader
-from antiphon.engines.http.reading import ChatReader, answers
+from antiphon.engines.http.raw_reading import TextReader, text_answers
+from antiphon.engines.http.reading import ChatReader, chat_answers
 from antiphon.engines.http.sglang_reading import GenerateReader
 from antiphon.engines.llamacpp.wire import EVENT
 from antiphon.errors import AntiphonError
@@ -43,7 +43,6 @@ class Reader(Protocol):
 class Way(Protocol):
     path: str
     wholes: bool  # can it be gone without a stream?
-    at_once: Decoder[Any]  # of an answer that came so
 
     def body(self, work: Work, *, stream: bool) -> bytes: ...
 
@@ -53,8 +52,8 @@ class Way(Protocol):
 
     def reader(self, work: Work) -> Reader: ...
 
-    def answers(self, said: Any, sampling: Sampling) -> list[Chunk]:
-        """Of an answer that came at once."""
+    def answers(self, said: bytes, sampling: Sampling) -> list[Chunk]:
+        """Of an answer that came at once. It may be UNREADABLE."""
         ...
 
 
@@ -63,7 +62,6 @@ class ChatWay:
     names that cost time to look for."""
 
     wholes = True
-    at_once: Decoder[Any] = wire.FULL_COMPLETION
 
     def __init__(self, who: str, path: str, body: ChatBody, *, includes_stop: bool, tells_all: bool) -> None:
         self.path = path
@@ -71,7 +69,7 @@ class ChatWay:
         self.body = body.make
         self._includes_stop = includes_stop
         self._tells_all = tells_all
-        self.answers = partial(answers, who)
+        self.answers = partial(chat_answers, who)
 
     def decoder(self, work: Work) -> Decoder[Any]:
         return wire.FULL_COMPLETION if self._tells_all or work.sampling.return_token_ids else wire.COMPLETION
@@ -85,14 +83,13 @@ class TextWay:
     """`/v1/completions`."""
 
     wholes = True
-    at_once: Decoder[Any] = raw_wire.TEXT_COMPLETION
 
     def __init__(self, who: str, path: str, body: RawBody, *, includes_stop: bool) -> None:
         self.path = path
         self._who = who
         self.body = body.make
         self._includes_stop = includes_stop
-        self.answers = partial(TextReader.whole, who)
+        self.answers = partial(text_answers, who)
 
     def decoder(self, work: Work) -> Decoder[Any]:
         return raw_wire.TEXT_COMPLETION
@@ -105,14 +102,13 @@ class _Streamed:
     """A way that is only ever gone with a stream."""
 
     wholes = False
-    at_once: Decoder[Any]
 
     def __init__(self, who: str, path: str, body: RawBody) -> None:
         self.path = path
         self._who = who
         self.body = body.make
 
-    def answers(self, said: Any, sampling: Sampling) -> list[Chunk]:
+    def answers(self, said: bytes, sampling: Sampling) -> list[Chunk]:
         raise TypeError("this answer is always streamed")
 
 
@@ -120,7 +116,6 @@ class GenerateWay(_Streamed):
     """SGLang's `/generate`. `whole`: its events repeat what was said before them."""
 
     whole = True
-    at_once = raw_wire.GENERATED
 
     def decoder(self, work: Work) -> Decoder[Any]:
         return raw_wire.GENERATED
@@ -131,8 +126,6 @@ class GenerateWay(_Streamed):
 
 class CompletionWay(_Streamed):
     """llama.cpp's `/completion`."""
-
-    at_once = EVENT
 
     def decoder(self, work: Work) -> Decoder[Any]:
         return EVENT
