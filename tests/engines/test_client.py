@@ -67,6 +67,17 @@ async def test_who_asks_for_one_piece_and_is_given_a_stream_gets_that() -> None:
         assert [word.word async for words in EventStream(engine, said, WORD) for word in words] == ["a", "b"]
 
 
+@pytest.mark.parametrize("name", [b"content-type", b"CONTENT-TYPE", b"Content-type"])
+async def test_a_stream_is_known_as_one_however_that_is_spelled(name: bytes) -> None:
+    async def behave(reader: Reader, writer: Writer) -> None:
+        await request(reader)
+        head = STREAM.replace(b"Content-Type: text/event-stream", name + b": Text/Event-Stream; charset=utf-8")
+        writer.write(head + event(b'{"word":"a"}') + END)
+
+    async with upstream(behave) as path:
+        assert [words async for words in await client(path).stream("/", b"{}", WORD)] == [[Word("a")]]
+
+
 async def test_a_connection_is_used_again() -> None:
     connections = 0
 

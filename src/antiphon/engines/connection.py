@@ -20,6 +20,7 @@ MAX_HEAD_BYTES = 64 * 1024
 MOST_RETRY_AFTER = 600.0
 HTTP_OK = 200
 BODILESS = frozenset({204, 304})
+SIZES = frozenset({b"content-length", b"transfer-encoding"})
 
 Take = Callable[[bytes], Awaitable[None] | None]  # gives what has to be awaited before more, if anything
 Hope = Callable[[float], bool]  # may an engine that was asked then, and is silent, be waited for as long again?
@@ -276,8 +277,7 @@ class Connection(asyncio.Protocol):
 
     def _sized(self) -> bool:
         """Whether it is known where the answer ends, other than with the connection."""
-        said = self._header(b"content-length") or self._header(b"transfer-encoding")
-        return bool(said) or self.status in BODILESS
+        return self.status in BODILESS or any(name.lower() in SIZES for name in self._headers)
 
     def _header(self, name: bytes) -> bytes:
         """As it was sent, however its name is spelled; nothing if there is none."""
