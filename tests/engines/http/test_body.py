@@ -3,16 +3,18 @@
 from typing import Any
 
 import msgspec
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from antiphon.core.prompt import ChatPrompt, Grammar, Sampling, TokenPrompt, Work
+from antiphon.core.prompt import ChatPrompt, Grammar, JsonObject, Sampling, TokenPrompt, Work
 from antiphon.engines.http.body import ChatBody, RawBody, Words
-from antiphon.engines.http.fields import NAMES, column
+from antiphon.engines.http.fields import column
 from antiphon.engines.http.raw_fields import raw_column
 
 CHAT = ChatPrompt(({"role": "user", "content": "hi"},))
 THOUGHT = {"role": "assistant", "content": "", "reasoning_content": "Hm."}
-TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
+TOOLS = tuple({"type": "function", "function": {"name": name, "parameters": {}}} for name in ("look", "hear"))
+NAMED = {"type": "function", "function": {"name": "look"}}
 
 
 def sent(body: ChatBody | RawBody, **work: Any) -> dict[str, Any]:
@@ -37,19 +39,42 @@ def test_a_sampling_is_never_taken_for_another_that_was_there_before() -> None:
         assert sent(body, sampling=Sampling(max_tokens=most))["max_completion_tokens"] == most
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("engine", NAMES)
-def test_what_is_kept_makes_the_same_bodies_as_what_is_made_anew(engine: str, stream: bool) -> None:
-    def fresh() -> ChatBody:
-        return ChatBody(Words(engine, column(engine)), {"more": 1})
+WISHES: dict[str, list[Any]] = {
+    "model": ["m", 'an "m"'],
+    "prompt": [
+        CHAT,
+        ChatPrompt(({"role": "user", "content": "é\n"}, THOUGHT)),
+        ChatPrompt(CHAT.messages, template_kwargs={"enable_thinking": False}),
+        ChatPrompt(CHAT.messages, TOOLS, parallel_tool_calls=False),
+        *[ChatPrompt(CHAT.messages, TOOLS, choice) for choice in ("auto", "required", NAMED)],
+        *[ChatPrompt(CHAT.messages, tools) for tools in (TOOLS[:1], TOOLS[1:])],
+    ],
+    "sampling": [Sampling(temperature=0.5), Sampling(max_tokens=9)],
+    "effort": [None, "low", "high"],
+    "constraint": [None, JsonObject()],
+    "cache_key": [None, "k"],
+}
+WORKS = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in WISHES.items()})
 
-    kept, sampling = fresh(), Sampling(temperature=0.5, max_tokens=9)
-    tooled = ChatPrompt(({"role": "user", "content": "é\n"}, THOUGHT), tools=(TOOL,))
-    for model, prompt in (("m", CHAT), ('an "m"', tooled), ("m", CHAT), ("n", ChatPrompt((THOUGHT,)))):
-        work = Work(model=model, prompt=prompt, sampling=sampling)
+
+@given(asked=st.lists(WORKS, max_size=9), stream=st.booleans())
+def test_what_is_kept_makes_the_same_bodies_as_what_is_made_anew(asked: list[dict[str, Any]], stream: bool) -> None:
+    def fresh() -> ChatBody:
+        return ChatBody(Words("vllm", column("vllm")), {"more": 1})
+
+    kept = fresh()
+    for work in [Work(**fields) for fields in asked for _ in range(2)]:
         made = kept.make(work, stream=stream)
         assert made == fresh().make(work, stream=stream)
         assert [*msgspec.json.decode(made)][:3] == ["model", "messages", "stream"]
+
+
+def test_nothing_is_kept_of_messages_nor_of_what_is_long() -> None:
+    body, sampling = ChatBody(Words("vllm", column("vllm")), {}), Sampling()
+    for tools in (TOOLS, tuple({**tool, "description": "x" * 40_000} for tool in TOOLS)):
+        sent(body, sampling=sampling, prompt=ChatPrompt(CHAT.messages, tools))
+    [(_, rest)] = vars(body)["_rests"][False].values()
+    assert rest.frame == ChatPrompt((), TOOLS)
 
 
 def test_so_many_are_kept_and_none_that_a_client_can_make_long() -> None:

@@ -5,7 +5,8 @@ from hashlib import blake2b
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import fields
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from antiphon.core.prompt import (
     ChatPrompt,
@@ -29,6 +30,7 @@ T = TypeVar("T")
 _ASKED_AS = {"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
 _FIELDS = tuple((field.name, _ASKED_AS.get(field.name, field.name), field.default) for field in fields(Sampling))
 _MOST_SAMPLINGS = 64
+_LONGEST_REST = 32 * 1024  # that is kept: tools make it long
 _encode = msgspec.json.Encoder().encode
 THOUGHT = "reasoning_content"  # what the key is in a ChatPrompt
 # Values that ask for nothing: who lacks the field need not be told.
@@ -99,32 +101,31 @@ class ChatBody:
         self._words = words
         self._fixed = fixed
         self._thought = words.name("reasoning items")
-        self._rests: dict[bool, dict[int, tuple[Sampling, bytes]]] = {False: {}, True: {}}  # of plain works, by stream
+        self._rests: dict[bool, dict[int, tuple[Sampling, _Rest]]] = {False: {}, True: {}}  # for streams, or not
 
     def make(self, work: Work, *, stream: bool) -> bytes:
         prompt = work.prompt
         if not isinstance(prompt, ChatPrompt):
             raise EngineFailed("A chat was expected here, and something else was given.")
-        known = self._rests[stream].get(id(work.sampling)) if _is_plain(work, prompt) else None
-        rest = self._rest(work, prompt, stream) if known is None else known[1]
+        known = self._rests[stream].get(id(work.sampling))
+        rest = known[1] if known is not None and known[1].suits(work, prompt) else self._rest(work, prompt, stream)
         thinks = False
         for message in prompt.messages:
             if isinstance(content := message.get("content"), list):
                 _vet_images(content)
             thinks = thinks or THOUGHT in message
         messages = self.messages(prompt) if thinks else prompt.messages
-        return b"".join((b'{"model":', _encode(work.model), b',"messages":', _encode(messages), b",", rest))
+        return b"".join((b'{"model":', _encode(work.model), b',"messages":', _encode(messages), b",", rest.json))
 
-    def _rest(self, work: Work, prompt: ChatPrompt, stream: bool) -> bytes:
-        """What stands after the messages, to the end."""
+    def _rest(self, work: Work, prompt: ChatPrompt, stream: bool) -> "_Rest":
         body: Json = {"stream": stream}
         if stream:
             body |= {"stream_options": {"include_usage": True}, **self._fixed}
         self._words.put_all(body, work)
         if prompt.tools or prompt.template_kwargs:
             self._offer(body, prompt)
-        rest: bytes = _encode(body)[1:]
-        if _is_plain(work, prompt):
+        rest = _Rest(replace(prompt, messages=()), work.effort, _encode(body)[1:])
+        if len(rest.json) <= _LONGEST_REST and rest.suits(work, prompt):
             _keep(self._rests[stream], work.sampling, rest)
         return rest
 
@@ -149,18 +150,30 @@ class ChatBody:
             self._words.put(body, "parallel_tool_calls", False)
 
 
-def _is_plain(work: Work, prompt: ChatPrompt) -> bool:
-    """Nothing is asked for but messages and a sampling."""
-    return not (prompt.tools or prompt.template_kwargs) and (
-        work.constraint is None
-        and work.effort is None
-        and work.cache_key is None
-        and work.salt is None
-        and work.priority is None
-        and work.request_id is None
-        and work.mm_processor_kwargs is None
-        and work.kv_transfer_params is None
-    )
+class _Rest(Struct, frozen=True):
+    """What stands after the messages: the same for all that are said within one frame, if a work asks for no more."""
+
+    frame: ChatPrompt  # without messages
+    effort: str | None
+    json: bytes
+
+    def suits(self, work: Work, prompt: ChatPrompt) -> bool:
+        """Another work with the same sampling."""
+        frame = self.frame
+        return (
+            prompt.tools is frame.tools
+            and prompt.tool_choice == frame.tool_choice
+            and prompt.parallel_tool_calls == frame.parallel_tool_calls
+            and prompt.template_kwargs == frame.template_kwargs
+            and work.effort == self.effort
+            and work.constraint is None
+            and work.cache_key is None
+            and work.salt is None
+            and work.priority is None
+            and work.request_id is None
+            and work.mm_processor_kwargs is None
+            and work.kv_transfer_params is None
+        )
 
 
 def _named_alone(prompt: ChatPrompt) -> Sequence[Json]:
