@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.prompt import ChatPrompt, Grammar, JsonObject, Sampling, TokenPrompt, Work
+from antiphon.core.prompt import ChatPrompt, Grammar, JsonObject, JsonSchema, Sampling, TokenPrompt, Work
 from antiphon.engines.http.body import ChatBody, RawBody, Words
 from antiphon.engines.http.fields import column
 from antiphon.engines.http.raw_fields import raw_column
@@ -44,15 +44,18 @@ WISHES: dict[str, list[Any]] = {
     "prompt": [
         CHAT,
         ChatPrompt(({"role": "user", "content": "é\n"}, THOUGHT)),
-        ChatPrompt(CHAT.messages, template_kwargs={"enable_thinking": False}),
+        *[ChatPrompt(CHAT.messages, template_kwargs={"enable_thinking": answer}) for answer in (False, 0, 0.0)],
         ChatPrompt(CHAT.messages, TOOLS, parallel_tool_calls=False),
         *[ChatPrompt(CHAT.messages, TOOLS, choice) for choice in ("auto", "required", NAMED)],
         *[ChatPrompt(CHAT.messages, tools) for tools in (TOOLS[:1], TOOLS[1:])],
     ],
     "sampling": [Sampling(temperature=0.5), Sampling(max_tokens=9)],
     "effort": [None, "low", "high"],
-    "constraint": [None, JsonObject()],
-    "cache_key": [None, "k"],
+    "constraint": [None, JsonObject(), JsonSchema({"type": "object"}), JsonSchema({"type": "object"}, "other")],
+    "cache_key": [None, "k", "l"],
+    "salt": [None, "s", "t"],
+    "priority": [None, 0, 1],
+    "request_id": [None, "r"],
 }
 WORKS = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in WISHES.items()})
 
@@ -75,6 +78,14 @@ def test_nothing_is_kept_of_messages_nor_of_what_is_long() -> None:
         sent(body, sampling=sampling, prompt=ChatPrompt(CHAT.messages, tools))
     [(_, rest)] = vars(body)["_rests"][False].values()
     assert rest.frame == ChatPrompt((), TOOLS)
+
+
+def test_many_long_ones_are_not_kept_at_once() -> None:
+    body = ChatBody(Words("vllm", column("vllm")), {})
+    for number in range(50):
+        tools = ({**TOOLS[0], "description": "x" * 30_000},)
+        sent(body, sampling=Sampling(max_tokens=number + 1), prompt=ChatPrompt(CHAT.messages, tools))
+        assert sum(len(rest.json) for _, rest in vars(body)["_rests"][False].values()) <= 256 * 1024
 
 
 def test_so_many_are_kept_and_none_that_a_client_can_make_long() -> None:

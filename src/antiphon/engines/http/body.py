@@ -31,6 +31,7 @@ _ASKED_AS = {"max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
 _FIELDS = tuple((field.name, _ASKED_AS.get(field.name, field.name), field.default) for field in fields(Sampling))
 _MOST_SAMPLINGS = 64
 _LONGEST_REST = 32 * 1024  # that is kept: tools make it long
+_MOST_BYTES = 256 * 1024  # of all that are kept; what they were made of takes up to twenty times as much
 _encode = msgspec.json.Encoder().encode
 THOUGHT = "reasoning_content"  # what the key is in a ChatPrompt
 # Values that ask for nothing: who lacks the field need not be told.
@@ -102,6 +103,7 @@ class ChatBody:
         self._fixed = fixed
         self._thought = words.name("reasoning items")
         self._rests: dict[bool, dict[int, tuple[Sampling, _Rest]]] = {False: {}, True: {}}  # for streams, or not
+        self._bytes = 0  # of these, or more
 
     def make(self, work: Work, *, stream: bool) -> bytes:
         prompt = work.prompt
@@ -124,8 +126,12 @@ class ChatBody:
         self._words.put_all(body, work)
         if prompt.tools or prompt.template_kwargs:
             self._offer(body, prompt)
-        rest = _Rest(replace(prompt, messages=()), work.effort, _encode(body)[1:])
+        frame = replace(prompt, messages=())
+        rest = _Rest(replace(work, prompt=frame), frame, _encode(body)[1:])
         if len(rest.json) <= _LONGEST_REST and rest.suits(work, prompt):
+            self._bytes += len(rest.json)
+            if self._bytes > _MOST_BYTES:
+                self._rests, self._bytes = {False: {}, True: {}}, len(rest.json)
             _keep(self._rests[stream], work.sampling, rest)
         return rest
 
@@ -151,25 +157,26 @@ class ChatBody:
 
 
 class _Rest(Struct, frozen=True):
-    """What stands after the messages: the same for all that are said within one frame, if a work asks for no more."""
+    """What stands after the messages: the same for all works that are alike in all but what is said in them."""
 
-    frame: ChatPrompt  # without messages
-    effort: str | None
+    asked: Work
+    frame: ChatPrompt  # its prompt, without messages
     json: bytes
 
     def suits(self, work: Work, prompt: ChatPrompt) -> bool:
-        """Another work with the same sampling."""
-        frame = self.frame
+        """Another work with the same sampling. What works of one kind share is the same object, and what only looks
+        the same may be another thing in JSON."""
+        asked, frame = self.asked, self.frame
         return (
             prompt.tools is frame.tools
-            and prompt.tool_choice == frame.tool_choice
-            and prompt.parallel_tool_calls == frame.parallel_tool_calls
-            and prompt.template_kwargs == frame.template_kwargs
-            and work.effort == self.effort
-            and work.constraint is None
-            and work.cache_key is None
-            and work.salt is None
-            and work.priority is None
+            and prompt.tool_choice is frame.tool_choice
+            and prompt.parallel_tool_calls is frame.parallel_tool_calls
+            and prompt.template_kwargs is frame.template_kwargs
+            and work.constraint is asked.constraint
+            and work.effort == asked.effort
+            and work.cache_key == asked.cache_key
+            and work.salt == asked.salt
+            and work.priority == asked.priority
             and work.request_id is None
             and work.mm_processor_kwargs is None
             and work.kv_transfer_params is None
