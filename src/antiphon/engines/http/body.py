@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import fields
 
 from antiphon.core.prompt import (
     ChatPrompt,
@@ -126,8 +126,18 @@ class ChatBody:
         self._words.put_all(body, work)
         if prompt.tools or prompt.template_kwargs:
             self._offer(body, prompt)
-        frame = replace(prompt, messages=())
-        rest = _Rest(replace(work, prompt=frame), frame, _encode(body)[1:])
+        rest = _Rest(
+            json=_encode(body)[1:],
+            tools=prompt.tools,
+            tool_choice=prompt.tool_choice,
+            parallel=prompt.parallel_tool_calls,
+            template_kwargs=prompt.template_kwargs,
+            constraint=work.constraint,
+            effort=work.effort,
+            cache_key=work.cache_key,
+            salt=work.salt,
+            priority=work.priority,
+        )
         if len(rest.json) <= _LONGEST_REST and rest.suits(work, prompt):
             self._bytes += len(rest.json)
             if self._bytes > _MOST_BYTES:
@@ -156,27 +166,33 @@ class ChatBody:
             self._words.put(body, "parallel_tool_calls", False)
 
 
-class _Rest(Struct, frozen=True):
-    """What stands after the messages: the same for all works that are alike in all but what is said in them."""
+class _Rest(Struct, frozen=True, kw_only=True):
+    """What stands after the messages, and all that it was made of beside a sampling."""
 
-    asked: Work
-    frame: ChatPrompt  # its prompt, without messages
     json: bytes
+    tools: tuple[Json, ...]
+    tool_choice: str | Json
+    parallel: bool
+    template_kwargs: Json
+    constraint: Constraint | None
+    effort: str | None
+    cache_key: str | None
+    salt: str | None
+    priority: int | None
 
     def suits(self, work: Work, prompt: ChatPrompt) -> bool:
         """Another work with the same sampling. What works of one kind share is the same object, and what only looks
         the same may be another thing in JSON."""
-        asked, frame = self.asked, self.frame
         return (
-            prompt.tools is frame.tools
-            and prompt.tool_choice is frame.tool_choice
-            and prompt.parallel_tool_calls is frame.parallel_tool_calls
-            and prompt.template_kwargs is frame.template_kwargs
-            and work.constraint is asked.constraint
-            and work.effort == asked.effort
-            and work.cache_key == asked.cache_key
-            and work.salt == asked.salt
-            and work.priority == asked.priority
+            prompt.tools is self.tools
+            and prompt.tool_choice is self.tool_choice
+            and prompt.parallel_tool_calls is self.parallel
+            and prompt.template_kwargs is self.template_kwargs
+            and work.constraint is self.constraint
+            and work.effort == self.effort
+            and work.cache_key == self.cache_key
+            and work.salt == self.salt
+            and work.priority == self.priority
             and work.request_id is None
             and work.mm_processor_kwargs is None
             and work.kv_transfer_params is None
