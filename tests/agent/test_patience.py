@@ -9,34 +9,30 @@ import pytest
 
 from antiphon.agent import patience as patience_module
 from antiphon.agent.patience import Deadlines, Patience
-from antiphon.errors import Unavailable
+from antiphon.errors import EngineFailed, Unavailable
 
 pytestmark = pytest.mark.anyio
 
 
 async def _interrupted(patience: Patience) -> bool:
-    patience.start()
-    patience.waits = 1
-    patience.end(Unavailable("over"))
-    return await _waited(patience)
-
-
-async def _given_up(patience: Patience) -> bool:
-    patience.start()
-    patience.allow(0.02)
-    patience.waits = 1
-    return await _waited(patience)
-
-
-async def _waited(patience: Patience) -> bool:
-    """In vain. Was it the patience that ended it?"""
+    """Was it the patience that ended it?"""
     try:
-        await asyncio.Event().wait()
+        with patience:
+            patience.waits = 1
+            patience.end(Unavailable("over"))
+            await asyncio.Event().wait()
+    except Unavailable:
+        return True
     except asyncio.CancelledError:
-        return patience.was_us()
-    finally:
-        patience.stop()
+        pass
     return False
+
+
+async def _silent(patience: Patience) -> None:
+    with patience:
+        patience.allow(0.02)
+        patience.waits = 1
+        await asyncio.Event().wait()
 
 
 async def _cancelled_before() -> bool:
@@ -67,12 +63,8 @@ async def test_a_driver_that_was_cancelled_is_gone_with_all_it_had_once_nobody_w
     """Without a collector of cycles: what a client's connection kept would wait for that."""
 
     async def drive() -> None:
-        patience = Patience(Deadlines())
-        patience.start()
-        try:
+        with Patience(Deadlines()):
             await asyncio.Event().wait()
-        finally:
-            patience.stop()
 
     driver = asyncio.create_task(drive())
     gone = weakref.ref(driver)
@@ -87,17 +79,18 @@ async def test_a_driver_that_was_cancelled_is_gone_with_all_it_had_once_nobody_w
         gc.enable()
 
 
-async def test_one_clock_gives_up_on_all_who_look_equally_often() -> None:
+async def test_one_clock_gives_up_on_all_with_the_same_deadlines() -> None:
     loop, deadlines = asyncio.get_running_loop(), Deadlines(first=0.02, idle=0.02)
-    driven = [asyncio.create_task(_given_up(Patience(deadlines))) for _ in range(3)]
+    driven = [asyncio.create_task(_silent(Patience(deadlines))) for _ in range(3)]
     await asyncio.sleep(0)
-    assert [pause for where, pause in patience_module._clocks if where is loop] == [0.005]
+    assert [known for where, known in patience_module._clocks if where is loop] == [deadlines]
     async with asyncio.timeout(5):
-        assert await asyncio.gather(*driven) == [True, True, True]
+        ends = await asyncio.gather(*driven, return_exceptions=True)
+    assert [type(end) for end in ends] == [EngineFailed, EngineFailed, EngineFailed]
 
 
 async def test_silence_is_counted_from_the_last_word_on_and_not_from_the_look_before_it() -> None:
     patience = Patience(Deadlines(first=4.0, idle=4.0, total=100.0))
     patience.waits = 7
     patience.allow(4.0)  # four looks of a second each
-    assert [patience.look(0.0) for _ in range(5)] == [True, True, True, True, False]
+    assert [patience.look(now=0.0, pause=1.0) for _ in range(5)] == [True, True, True, True, False]

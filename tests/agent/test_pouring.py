@@ -104,7 +104,7 @@ async def test_what_is_poured_gives_the_events_that_asking_gives() -> None:
     assert isinstance(told[-1], Completed)
     assert fold(told) == told[-1].response
     assert fold(told).output == fold(asked).output
-    assert run.first_at is not None
+    assert run.hearing.first_at is not None
 
 
 async def test_a_reader_that_is_slow_is_waited_for_and_is_not_the_engines_silence() -> None:

@@ -65,7 +65,7 @@ class Service:
 
     def places(self) -> int:
         """How many are taken."""
-        return len(self.sessions._places)
+        return self.sessions.count()
 
     async def row(self, response_id: str) -> StoredResponse:
         row = await self.store.get(TENANT, response_id)

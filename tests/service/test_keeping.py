@@ -18,6 +18,7 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, KeyReused, ServerRestarted, Unavailable, UnsupportedParameter
 from antiphon.protocol.codec import encode
 from antiphon.protocol.events import Completed, Event, Failed
+from antiphon.service.direct import Direct
 from antiphon.service.keeping import Keeping, Kept
 from antiphon.service.record import input_items
 from antiphon.service.sessions import SessionSettings
@@ -147,7 +148,8 @@ async def test_an_answered_request_is_gone_without_the_garbage_collector(made: S
     gc.disable()
     try:
         accepted_ = await accepted(made.responses, **body)
-        (run,) = map(weakref.ref, made.responses._runs)
+        assert isinstance(accepted_.source, Direct)
+        run = weakref.ref(accepted_.source.run)
         await (heard(accepted_) if body.get("stream") else result(accepted_))
         del accepted_
         await asyncio.sleep(0)

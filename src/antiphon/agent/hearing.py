@@ -4,18 +4,17 @@
         hearing.ready()                    a place at the model; to be awaited unless it is there already
         await hearing.first(feed)          optional: until there is something to tell
         await hearing.listen(feed, tell)   the token path, to the end
+        await hearing.answer()             or, instead of both: all of it, in one piece
     hearing.leave()                        in any case: the place is free again
 
 A Run and an Exchange share this and nothing else awaits an engine's chunks. What they feed and tell is their own.
 """
 
-import asyncio
 import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from time import time
-from types import TracebackType
 from typing import TypeVar
 
 from antiphon.admission import Ticket
@@ -32,15 +31,14 @@ T = TypeVar("T")
 
 
 class Hearing(Patience):
-    __slots__ = ("_answered", "_number", "_plan", "_source", "first_at")
+    _source: AsyncGenerator[list[Chunk], None] | None = None
+    _number = 1  # of the next wait
+    _answered = False  # in one piece
+    first_at: float | None = None
 
     def __init__(self, plan: Plan) -> None:
         Patience.__init__(self, plan.deadlines)
         self._plan = plan
-        self._source: AsyncGenerator[list[Chunk], None] | None = None
-        self._number = 1  # of the next wait
-        self._answered = False  # in one piece
-        self.first_at: float | None = None
 
     def turn_to(self, plan: Plan) -> None:
         """Another call of the model: what is left of the time for all of it is left for this. The place that the last
@@ -61,17 +59,6 @@ class Hearing(Patience):
         finally:
             self.waits = 0
 
-    __enter__ = Patience.start
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        over = self.over
-        was_us = kind is asyncio.CancelledError and over is not None and self.was_us()
-        self.stop()
-        if was_us and over is not None:
-            raise over from None
-
     def ready(self) -> Awaitable[None] | None:
         """Until there is a place at the model; None: there is."""
         if self.over is not None:
@@ -87,7 +74,7 @@ class Hearing(Patience):
     async def first(self, feed: Callable[[list[Chunk]], list[T]]) -> list[T]:
         """What there is to tell first; nothing if the engine ends without a word. `listen` goes on from there."""
         if self._plan.work.whole:
-            chunks = await self._whole()
+            chunks = await self.answer()
             self.waits = 0
             return feed(chunks)
         source = self._begun()
@@ -140,13 +127,16 @@ class Hearing(Patience):
     async def _hear_whole(
         self, feed: Callable[[list[Chunk]], list[T]], tell: Callable[[list[T]], Awaitable[None] | None]
     ) -> None:
-        chunks = await self._whole()
+        chunks = await self.answer()
         self.waits = 0
         if (told := feed(chunks)) and (telling := tell(told)) is not None:
             await telling
 
-    def _whole(self) -> Awaitable[list[Chunk]]:
-        """An answer in one piece, once. Nobody knows when such a one began: only the time for all of it counts."""
+    def answer(self) -> Awaitable[list[Chunk]]:
+        """An answer in one piece, once. Nobody knows when such a one began: only the time for all of it counts.
+
+        Who has it does not wait any more, and says so (`waits`).
+        """
         if self.over is not None:
             raise self.over
         if self._answered:
@@ -214,13 +204,18 @@ async def _raised(error: Exception) -> None:
     raise error
 
 
+def failure(error: Exception, name: str) -> AntiphonError:
+    """What a client can be told of what was raised, and is being caught. `name` is for the log."""
+    if isinstance(error, AntiphonError):
+        return error
+    log.exception("%s failed by a defect", name)
+    return Internal("The server made a mistake while it worked on this response.")
+
+
 async def tried(work: Awaitable[object], name: str) -> AntiphonError | None:
-    """What a client can be told of whatever was raised. `name` is for the log."""
+    """How a work failed; None: it did not."""
     try:
         await work
-    except AntiphonError as error:
-        return error
-    except Exception:
-        log.exception("%s failed by a defect", name)
-        return Internal("The server made a mistake while it worked on this response.")
+    except Exception as error:
+        return failure(error, name)
     return None

@@ -1,18 +1,19 @@
 """One Response's life: from `response.created` to exactly one terminal event, always last.
 
-A run has one driver: whoever awaits `drive` and is told every event, or awaits `result`. Telling is awaited,
-so a slow reader slows the engine down. A driver that goes away is cancelled, and then calls `cancel`. If the
+A run has one driver: whoever awaits `drive` and is told every event, or `unheard` and looks how it ended. Telling is
+awaited, so a slow reader slows the engine down. A driver that goes away is cancelled, and then calls `cancel`. If the
 response is kept, its end is told only when that is done.
 """
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import time
+from typing import Any
 
 from msgspec import Struct
 
 from antiphon.agent.course import Course
-from antiphon.agent.hearing import Hearing, tried
+from antiphon.agent.hearing import Hearing, failure
 from antiphon.agent.insist import Insisting, Outcome
 from antiphon.agent.loop import Bounds, Loop
 from antiphon.agent.plan import Plan
@@ -55,6 +56,12 @@ class Beyond(Struct, frozen=True, kw_only=True):
 class Run:
     """`keep` writes how it ended; what it raises is how the run ends instead."""
 
+    ran: Sequence[tuple[str, str, float]] = ()  # kinds of what the server ran, what came of it, seconds
+    written: Callable[[], Awaitable[None]] | None = None  # until all that was told is durable
+    error: AntiphonError | None = None
+    ending = _ENDINGS["stop"]  # of a run that has ended
+    ended_at: float | None = None
+
     def __init__(
         self,
         plan: Plan,
@@ -68,16 +75,11 @@ class Run:
         self._on_end = on_end
         self._keep = keep
         self._beyond = beyond
-        self._ending = _ENDINGS["stop"]
         self._turns: list[Counts] = []
-        self._hearing = Hearing(plan)
         self._witness = None if plan.watch is None else plan.watch(emitter.response.id)
+        self.hearing = Hearing(plan)
         self.insisted: list[tuple[Reason, Outcome]] = []  # what was wrong with what the model said, and what came of it
-        self.ran: Sequence[tuple[str, str, float]] = ()  # kinds of what the server ran, what came of it, seconds
-        self.written: Callable[[], Awaitable[None]] | None = None  # until all that was told is durable
-        self.error: AntiphonError | None = None
         self.started_at = time()
-        self.ended_at: float | None = None
 
     @property
     def response(self) -> Response:
@@ -91,43 +93,43 @@ class Run:
     @property
     def waits(self) -> bool:
         """Is it the engine, or a place at it, that everybody waits for just now?"""
-        return self._hearing.waits > 0
+        return self.hearing.waits > 0
 
     @property
     def counts(self) -> Counts:
         """Of all its turns."""
         return self._turns[0] if len(self._turns) == 1 else sum_of(self._turns)
 
-    @property
-    def first_at(self) -> float | None:
-        return self._hearing.first_at
-
     async def drive(self, tell: Tell) -> None:
         """Tell every event, in lists: what came together is told together."""
-        if (error := await tried(self._work(tell), self.response.id)) is not None:
-            if isinstance(error, Steered):
-                self._ending = _STEERED
+        plan = self._plan
+        try:
+            if self._beyond is not None:
+                await self._looped(self._beyond, tell)
+            elif plan.warms:
+                await self._warmed(tell)
             else:
-                self.error, self._ending = error, Ending(status="failed", error=error)
-        events = self._end(self._ending)
+                await self._taken(plan, tell, begins=True)
+        except Exception as error:
+            self._fail(failure(error, self.response.id))
+        events = self._end(self.ending)
         try:
             if self._keep is not None:
-                fault = await tried(self._keep(self), self.response.id)
-                if fault is not None and self.error is None:  # one that had failed has failed, kept or not
-                    self.error = fault
-                    events = self._emitter.instead(fault, int(time()))
+                await self._keep(self)
+        except Exception as error:
+            fault = failure(error, self.response.id)
+            if self.error is None:  # one that had failed has failed, kept or not
+                self._fail(fault)
+                events = self._emitter.instead(fault, int(time()))
         finally:
             self._on_end(self)
-        if (telling := tell(events)) is not None:
+        if events and (telling := tell(events)) is not None:
             await telling
 
-    async def result(self) -> Response:
-        """Drive to the end and give the Response; raise what made it fail."""
-        self._emitter.hush()
-        await self.drive(_nobody)
-        if self.error is not None:
-            raise self.error
-        return self.response
+    def unheard(self) -> Coroutine[Any, Any, None]:
+        """`drive` for who wants only the end of it: what nobody hears is not made."""
+        self._emitter.hushed = True
+        return self.drive(_nobody)
 
     def cancel(self) -> list[Event]:
         """The end of a run whose driver went away; nothing if it had ended."""
@@ -139,7 +141,7 @@ class Run:
 
     def interrupt(self, error: AntiphonError) -> None:
         """End it at once, for this reason; its driver still gets the terminal event."""
-        self._hearing.end(error)
+        self.hearing.end(error)
 
     def leave(self, why: str) -> None:
         """It goes on elsewhere, or nowhere; what was told of it here is all."""
@@ -154,14 +156,15 @@ class Run:
         self.interrupt(Steered("The response was steered."))
         return True
 
-    def _work(self, tell: Tell) -> Awaitable[object]:
-        if self._beyond is not None:
-            return self._looped(self._beyond, tell)
-        return self._warmed(tell) if self._plan.warms else self._taken(self._plan, tell, begins=True)
+    def _fail(self, error: AntiphonError) -> None:
+        if isinstance(error, Steered):
+            self.ending = _STEERED
+        else:
+            self.error, self.ending = error, Ending(status="failed", error=error)
 
     async def _warmed(self, tell: Tell) -> None:
         """The engine has read the prompt; what it said is nobody's business."""
-        hearing, read = self._hearing, Warming()
+        hearing, read = self.hearing, Warming()
         if (telling := tell(self._emitter.created())) is not None:
             await telling
         with hearing:
@@ -171,7 +174,7 @@ class Run:
                 await telling
             await hearing.listen(read.feed, tell)
         self._turns.append(read.counts)
-        self._ending = _WARMED
+        self.ending = _WARMED
 
     async def _looped(self, beyond: Beyond, tell: Tell) -> None:
         loop = Loop(beyond.course, beyond.bounds, self._emitter, self._turns)
@@ -181,14 +184,14 @@ class Run:
         try:
             plan = await self._begun(loop, beyond.remains, tell)
             while plan is not None:
-                self._hearing.turn_to(plan)
+                self.hearing.turn_to(plan)
                 plan = await self._taken(plan, tell)
-                if self._ending.status != "completed":  # a call that was cut is never run
+                if self.ending.status != "completed":  # a call that was cut is never run
                     return
-                self._hearing.leave()
+                self.hearing.leave()
                 plan = await self._aside(loop.after(plan))
             if loop.out_of_tokens:
-                self._ending = _ENDINGS["length"]
+                self.ending = _ENDINGS["length"]
         finally:
             await loop.close()
 
@@ -199,34 +202,34 @@ class Run:
             if (telling := tell(events)) is not None:
                 await telling
         if loop.prelude:
-            self._hearing.leave()  # others may have the place meanwhile
+            self.hearing.leave()  # others may have the place meanwhile
         return await self._aside(loop.begin(self._plan))
 
     async def _aside(self, work: Awaitable[Plan | None]) -> Plan | None:
         """What is done between the turns takes of the run's own time."""
-        with self._hearing, self._hearing.aside():
+        with self.hearing, self.hearing.aside():
             return await work
 
     def _taken(self, plan: Plan, tell: Tell, begins: bool = False) -> Awaitable[Plan]:
         """One turn: a call of the model, and others while it did not do as it must. Gives the plan of the last."""
         if plan.insists is None:
-            return self._called(Turn(plan, self._emitter), tell, begins)
+            return self._called(Turn(plan, self._emitter, plan.thoughts()), tell, begins)
         return self._insisted(plan, Insisting(plan.insists), tell, begins)
 
     async def _insisted(self, plan: Plan, insisting: Insisting, tell: Tell, begins: bool) -> Plan:
         while True:
-            turn = Turn(plan, self._emitter, insisting.sieve)
+            turn = Turn(plan, self._emitter, plan.thoughts(), insisting.sieve)
             await self._called(turn, tell, begins)
             again = await self._judged(insisting, turn, plan, tell)
             if again is None:
                 return plan
-            self._hearing.turn_to(again)
+            self.hearing.turn_to(again)
             plan, begins = again, False
 
     async def _called(self, turn: Turn, tell: Tell, begins: bool) -> Plan:
         """`begins`: the response does, with this call."""
-        plan, hearing, emitter = turn.plan, self._hearing, self._emitter
-        if begins and (telling := tell(emitter.created())) is not None:
+        plan, hearing, emitter = turn.plan, self.hearing, self._emitter
+        if begins and (created := emitter.created()) and (telling := tell(created)) is not None:
             await telling
         call = None if self._witness is None else self._witness.call(plan.engine.name, plan.work)
         feed = turn.feed if call is None else call.heard(turn.feed)
@@ -236,9 +239,15 @@ class Run:
                     await placing
                 if call is not None:
                     call.ready()
-                if begins and (telling := tell(emitter.in_progress())) is not None:
+                if begins and (begun := emitter.in_progress()) and (telling := tell(begun)) is not None:
                     await telling
-                await hearing.listen(feed, tell)
+                if not plan.work.whole:
+                    await hearing.listen(feed, tell)
+                else:
+                    chunks = await hearing.answer()
+                    hearing.waits = 0
+                    if (told := feed(chunks)) and (telling := tell(told)) is not None:
+                        await telling
             if (rest := turn.end()) and (telling := tell(rest)) is not None:
                 await telling
         finally:
@@ -247,7 +256,7 @@ class Run:
                 call.end(turn.finish, turn.counts, sys.exception())
         if turn.finish not in _ENDINGS:  # none at all, or a word that nobody knows
             raise EngineFailed("The engine stopped in the middle of its answer.")
-        self._ending = _ENDINGS[turn.finish]
+        self.ending = _ENDINGS[turn.finish]
         return plan
 
     async def _judged(self, insisting: Insisting, turn: Turn, plan: Plan, tell: Tell) -> Plan | None:
@@ -261,8 +270,8 @@ class Run:
             self.insisted += insisting.outcomes[known:]
 
     def _end(self, ending: Ending) -> list[Event]:
-        self.ended_at = time()
-        self._hearing.leave()
+        self.ending, self.ended_at = ending, time()
+        self.hearing.leave()
         events = self._emitter.finish(ending, usage(self._turns), int(self.ended_at))
         if self._witness is not None:
             code = "" if ending.error is None else ending.error.code or ""

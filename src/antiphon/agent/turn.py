@@ -6,10 +6,12 @@ A Turn is fed what the engine yields and gives events; it awaits nothing itself.
 from collections.abc import Iterable
 from contextlib import suppress
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.plan import Plan
 from antiphon.agent.sieve import Sieve
+from antiphon.agent.thoughts import Thoughts
 from antiphon.core.deltas import CallDone, Delta, Text
 from antiphon.core.emitter import Emitter
 from antiphon.core.prompt import Chunk, Counts, Finish
@@ -17,32 +19,21 @@ from antiphon.core.usage import counted
 from antiphon.parsers.base import Enough
 from antiphon.protocol.events import Event
 
-_NONE = Counts()
 
-
-class Turn:
-    __slots__ = (
-        "_declared", "_emitter", "_parse", "_parser", "_rewriter", "_sieve", "_thoughts", "counts", "finish", "plan",
-    )  # fmt: skip
-
-    def __init__(self, plan: Plan, emitter: Emitter, sieve: Sieve | None = None) -> None:
-        """`sieve`: None if all that is said is told."""
-        self.plan = plan
-        self._parser = plan.parser
-        self._parse = plan.parser.feed
-        self._declared = plan.declared
-        self._emitter = emitter
-        self._thoughts = plan.thoughts()
-        self._sieve = sieve
-        self._rewriter = plan.rewriter
-        self.finish: Finish | None = None
-        self.counts = _NONE
+class Turn(Struct, eq=False):
+    plan: Plan
+    _emitter: Emitter
+    _thoughts: Thoughts | None  # what has to be done about reasoning (Plan.thoughts)
+    _sieve: Sieve | None = None  # None: all that is said is told
+    finish: Finish | None = None
+    counts: Counts = Counts()
 
     def feed(self, chunks: list[Chunk]) -> list[Event]:
         deltas: list[Delta] = []
+        parser = self.plan.parser
         try:
             for chunk in chunks:
-                deltas += self._parse(chunk)
+                deltas += parser.feed(chunk)
                 if chunk.finish is not None:
                     self.finish = chunk.finish
                 if chunk.counts is not None:
@@ -54,7 +45,7 @@ class Turn:
         for delta in deltas:
             if type(delta) is not Text:
                 return self._emit(deltas)
-        if self._rewriter is not None or (self._thoughts is not None and self._thoughts.open):
+        if self.plan.rewriter is not None or (self._thoughts is not None and self._thoughts.open):
             return self._emit(deltas)
         if self._sieve is not None and not self._sieve.passes(deltas):  # type: ignore[arg-type]  # all are Text
             return self._emit(deltas)
@@ -63,13 +54,14 @@ class Turn:
     def end(self) -> list[Event]:
         """What the parser had held back. A call that was cut is left open, and so becomes an incomplete item."""
         rest: list[Delta] = []
-        held = self._parser.finish()
-        if reasoning := self._parser.reasoning_tokens:
+        parser = self.plan.parser
+        held = parser.finish()
+        if reasoning := parser.reasoning_tokens:
             self.counts = counted(self.counts, reasoning)
         if held or self._sieve is not None:
             with suppress(Enough):
                 rest += self._ready([delta for delta in held if not (self.cut and isinstance(delta, CallDone))])
-        if self._sieve is None and not (self._rewriter is None and self._thoughts is None):
+        if self._sieve is None and not (self.plan.rewriter is None and self._thoughts is None):
             rest += self._last()
         return self._emitter.feed(rest) if rest else []
 
@@ -77,7 +69,7 @@ class Turn:
         """What the sieve had held back, once it is judged."""
         rest = [*self._passed([] if self._sieve is None else self._sieve.release())]
         if self.cut:
-            rest += self._passed(self._declared.cut_short())
+            rest += self._passed(self.plan.declared.cut_short())
         rest += self._last()
         return self._emitter.feed(rest) if rest else []
 
@@ -95,18 +87,18 @@ class Turn:
         return self._emitter.feed(ready) if ready else []
 
     def _ready(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
-        named = self._declared.name(deltas)
+        named = self.plan.declared.name(deltas)
         return self._passed(named if self._sieve is None else self._sieve.feed(named))
 
     def _passed(self, deltas: Iterable[Delta]) -> Iterable[Delta]:
-        deltas = self._declared.gather(deltas)
-        if self._rewriter is not None:
-            deltas = self._rewriter.feed([*deltas])
+        deltas = self.plan.declared.gather(deltas)
+        if self.plan.rewriter is not None:
+            deltas = self.plan.rewriter.feed([*deltas])
         return deltas if self._thoughts is None else self._thoughts.feed(deltas)
 
     def _last(self) -> list[Delta]:
         """What was held back on the way out."""
-        rest: list[Delta] = [] if self._rewriter is None else self._rewriter.finish()
+        rest: list[Delta] = [] if self.plan.rewriter is None else self.plan.rewriter.finish()
         return rest if self._thoughts is None else self._thoughts.feed(rest) + self._thoughts.finish()
 
 

@@ -71,7 +71,7 @@ class Emitter:
         self.gathers = maxsize  # lists of the log from which on the last ones are folded; see `gather`
         self._new_id = new_id
         self._obfuscates = obfuscates
-        self._hushed = False
+        self.hushed = False  # True, before anything else: nobody hears the events, and few are made (`created`)
         self._number = 0
         self._items = 0
         self._open: OpenMessage | OpenReasoning | None = None
@@ -100,15 +100,12 @@ class Emitter:
         """Is or was something called that the client is to carry out?"""
         return bool(self._calls) or bool(required_input(self._output))
 
-    def hush(self) -> None:
-        """Before anything else: nobody hears the events, the Response is all. Those that say most often the least, of
-        texts and of the Response as it stands, are not made."""
-        self._hushed = True
-
     def created(self) -> Out:
-        response = self.response
-        if self._hushed:
+        """Nothing if it is hushed: then the Response is all, and of events only those of items that begin and end are
+        made, so that whoever feeds it knows that something was said."""
+        if self.hushed:
             return []
+        response = self.response
         events: Out = [ev.Created(response=response)]
         if response.status == "queued":
             events.append(ev.Queued(response=response))
@@ -117,12 +114,10 @@ class Emitter:
     def in_progress(self) -> Out:
         if self.log is not None:
             self.log.append((Began(),))
-        response = self.response
+        response = self.response if self._grown else self._response
         if response.status != "in_progress":
             self._response = response = replace(response, status="in_progress")
-        if self._hushed:
-            return []
-        return self._numbered([ev.InProgress(response=response)])
+        return [] if self.hushed else self._numbered([ev.InProgress(response=response)])
 
     def feed(self, deltas: Iterable[Delta]) -> Out:
         """A list is kept as it is in the log: nobody may change it afterwards."""
@@ -148,16 +143,23 @@ class Emitter:
 
     def say(self, texts: Sequence[Text]) -> Out:
         """Text and nothing else, the token path: the same events as from `feed` at less than half the cost."""
-        part, log = self._text, self.log
-        if part is None or self._obfuscates or self._hushed:
+        if self._obfuscates:
             return self.feed(texts)
-        if log is not None:
+        if (log := self.log) is not None:
             if len(log) >= self.gathers:
                 self._gather(log)
             log.append(texts)
+        begun: Out | None = None
+        if (part := self._text) is None:
+            begun = []
+            part = self._text = self._message(begun).open_text(begun, self.hushed)
+            self._sealed(begun)
+        if self.hushed:
+            part.keep(texts)
+            return begun or []
         out = part.take(texts, self._number)
         self._number += len(out)
-        return out
+        return out if begun is None else begun + out
 
     def gather(self) -> None:
         """From now on the log takes little room, as long as it is a plain list: nobody counts its lists."""
@@ -175,14 +177,15 @@ class Emitter:
         output = [*self._output]
         self._before = self._response, output, self._number, self._items, self._open, self._calls, self._served
         out: Out = []
-        if ended.status == "completed" and not (self._served or ended.silent) and says_nothing(output):
+        completed = ended.status == "completed"
+        if completed and self._open is None and not (self._served or ended.silent) and says_nothing(output):
             self._take_text(Text(""), out)
-        self._close_said("completed" if ended.status == "completed" else "incomplete", out)
+        self._close_said("completed" if completed else "incomplete", out)
         if self._served:
             self._cut_served(out)
         self._sealed(out)
         self._response, self._grown = closing(self._response, self._output, ended), False
-        return self._untold + out + self._numbered(terminal(self._response, ended))
+        return [] if self.hushed else self._untold + out + self._numbered(terminal(self._response, ended))
 
     def instead(self, error: AntiphonError, at: int) -> Out:
         """The end could not be kept, so nobody was told of it: all that `finish` gave is replaced by these events."""
@@ -196,9 +199,9 @@ class Emitter:
     def _take_text(self, delta: Text, out: Out) -> None:
         part = self._text
         if part is None:
-            part = self._text = self._message(out).open_text(out, self._hushed)
-        if self._hushed:
-            part.keep(delta)
+            part = self._text = self._message(out).open_text(out, self.hushed)
+        if self.hushed:
+            part.keep((delta,))
         else:
             out += part.take((delta,), 0)
 
@@ -316,10 +319,13 @@ class Emitter:
             item.settle(out)
 
     def _close_said(self, status: Status, out: Out) -> None:
-        self._close_open(status, out)
-        for call in self._calls.values():
-            call.close(status, out)
-        self._calls = {}
+        if self._open is not None:
+            self._open.close(status, out)
+            self._open = None
+        if self._calls:
+            for call in self._calls.values():
+                call.close(status, out)
+            self._calls = {}
 
     def _cut_served(self, out: Out) -> None:
         for item in self._served.values():

@@ -1,10 +1,12 @@
 """Content parts that are still being said: text, refusal, raw reasoning and reasoning summary.
 
-Each emits its opening event when made, a delta for each piece, and its closing events with the whole.
+Each emits an opening event, a delta for each piece, and its closing events with the whole.
 Text is gathered in lists and joined at the close: adding to a growing string costs more with every delta.
 """
 
 from collections.abc import Sequence
+
+from msgspec import Struct
 
 from antiphon.core.deltas import Citation, Text
 from antiphon.protocol import events as ev
@@ -16,19 +18,17 @@ _TextDelta = ev.OutputTextDelta  # looked up for every token
 Place = tuple[str, int, int]  # where a part stands: its item's id, its output index, its content or summary index
 
 
-class OpenText:
-    """`hushed`: nobody hears of its pieces, so that no events are made of them."""
+class OpenText(Struct, eq=False):
+    """`_hushed`: nobody hears of its pieces, so that no events are made of them."""
 
-    __slots__ = ("_annotations", "_hushed", "_logprobs", "_pieces", "_place")
+    _place: Place
+    _hushed: bool = False
+    _pieces: list[str] = []
+    _logprobs: list[Logprob] = []
+    _annotations: list[Annotation] = []
 
-    def __init__(self, place: Place, out: Out, hushed: bool = False) -> None:
-        self._place = place
-        self._hushed = hushed
-        self._pieces: list[str] = []
-        self._logprobs: list[Logprob] = []
-        self._annotations: list[Annotation] = []
-        if not hushed:
-            out.append(_added(place, OutputText(text="")))
+    def open(self, out: Out) -> None:
+        out.append(_added(self._place, OutputText(text="")))
 
     def take(self, deltas: Sequence[Text], number: int) -> Out:
         """The token path: these events alone are numbered as they are made, from `number` on."""
@@ -48,11 +48,12 @@ class OpenText:
             number += 1
         return out
 
-    def keep(self, delta: Text) -> None:
-        """A piece of one that is hushed."""
-        self._pieces.append(delta.text)
-        if delta.logprobs:
-            self._logprobs.extend(delta.logprobs)
+    def keep(self, deltas: Sequence[Text]) -> None:
+        """Pieces of one that is hushed."""
+        for delta in deltas:
+            self._pieces.append(delta.text)
+            if delta.logprobs:
+                self._logprobs.extend(delta.logprobs)
 
     def fold(self, count: int) -> None:
         """Make one of the last pieces: so many small ones take ten times the room of what they say."""

@@ -7,6 +7,8 @@ in the store though nobody waits for that.
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from msgspec import Struct
+
 from antiphon.agent.run import Run, Tell
 from antiphon.protocol.codec import encode
 from antiphon.service.keeping import Kept
@@ -28,7 +30,7 @@ class Direct:
         emitter = undertaking.emitter(None if kept is None else [])
         if kept is not None:
             emitter.gather()
-        self.run = Run(undertaking.plan, emitter, on_end, self._keep, undertaking.beyond)
+        self.run = place.run = Run(undertaking.plan, emitter, on_end, self._keep, undertaking.beyond)
         if kept is not None and kept.fence:
             kept.on_lost = self._lose
             undertaking.owned(kept.fence)
@@ -42,8 +44,11 @@ class Direct:
         return self.run.drive(tell)
 
     async def result(self) -> bytes:
-        response = await self.run.result()
-        return encode(response) if self._keep is None else self._keep.body
+        run = self.run
+        await run.unheard()
+        if run.error is not None:
+            raise run.error
+        return encode(run.response) if self._keep is None else self._keep.body
 
     async def leave(self) -> None:
         if self.run.ended_at is None:
@@ -61,14 +66,13 @@ class Direct:
         self.run.interrupt(self._kept.gone())
 
 
-class _Keep:
+class _Keep(Struct, eq=False):
     """What a run does at its end. It knows neither the run nor who drives it: a circle would be left to the collector,
     with everything in it, and that costs a request more than all the rest of being kept."""
 
-    def __init__(self, kept: Kept, place: Place) -> None:
-        self._kept = kept
-        self._place = place
-        self.body = b""
+    _kept: Kept
+    _place: Place
+    body: bytes = b""
 
     async def __call__(self, run: Run) -> None:
         self.body = await self._kept.end(run.response, run.log)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from antiphon.agent.run import Run
 from antiphon.errors import Unavailable, UnsupportedParameter
 from antiphon.protocol.codec import Decoded, encode
 from antiphon.protocol.items import InputItem
@@ -56,7 +55,6 @@ class Responses:
         self._jobs = jobs
         self._tally = tally
         self._pressure = pressure
-        self._runs: set[Run] = set()  # that their clients drive
 
     async def create(
         self, tenant: str, decoded: Decoded, key: Key | None = None, recent: Recent | None = None
@@ -87,8 +85,7 @@ class Responses:
         if key is not None or (decoded.request.stream and self._sessions.keeps_streams):
             source = self._following.follow(self._sessions.open(place, tenant, undertaking, kept))
         else:
-            source = Direct(place, tenant, undertaking, kept, self._ended)
-            self._runs.add(source.run)
+            source = Direct(place, tenant, undertaking, kept, self._tally.ended)
         if recent is None:
             return Accepted(source, None, undertaking.ignored)
         forgotten = not undertaking.opening.store
@@ -98,10 +95,7 @@ class Responses:
 
     def interrupt(self) -> None:
         """The server's grace is over: whatever runs ends now, each with its terminal event."""
-        error = Unavailable("The server is shutting down.", retry_after=2.0)
-        for run in [*self._runs]:
-            run.interrupt(error)
-        self._sessions.interrupt(error)
+        self._sessions.interrupt(Unavailable("The server is shutting down.", retry_after=2.0))
 
     def _later(self, tenant: str, undertaking: Undertaking, key: Key | None) -> Kept | None:
         """It is written at its end, all at once, if nobody can hear of it before."""
@@ -145,7 +139,3 @@ class Responses:
         if request.background and not request.stream:
             return Accepted(None, await self._keeper.current(tenant, response_id), [])
         return Accepted(await self._following.replay(tenant, response_id), None, [])
-
-    def _ended(self, run: Run) -> None:
-        self._runs.discard(run)
-        self._tally.ended(run)

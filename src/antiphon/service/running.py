@@ -7,6 +7,9 @@ that end is kept. A session (sessions.py) says itself how much may be told.
 import asyncio
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
+
+from antiphon.agent.run import Run
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.entries import Ended, Entry
 from antiphon.errors import AntiphonError, Busy
@@ -87,16 +90,13 @@ class _Heard(list[Sequence[Entry]]):
         self._grew()
 
 
-class Place:
+class Place(Struct, eq=False):
     """One of the places for responses that run at once. Leave it whatever happens; leaving twice is no harm."""
 
-    __slots__ = ("_held", "_places", "_tenant", "running")
-
-    def __init__(self, places: "Places", tenant: str) -> None:
-        self._places = places
-        self._tenant = tenant
-        self._held = True
-        self.running: Running | None = None
+    _places: "Places"
+    _tenant: str
+    running: Running | None = None  # as others see it, if they may follow it
+    run: Run | None = None  # that its own client drives
 
     def show(self, tenant: str, undertaking: Undertaking, emitter: Emitter) -> None:
         """From now on others may follow this direct run; its emitter has a log."""
@@ -108,13 +108,17 @@ class Place:
 
     def leave(self) -> None:
         """Its end is kept (or there is none): whoever follows it is told the rest of its log now."""
-        if not self._held:
+        places, tenant = self._places, self._tenant
+        if self not in places.held:
             return
-        self._held = False
-        self._places.left(self._tenant)
+        places.held.remove(self)
+        places.of[tenant] -= 1
+        if not places.of[tenant]:
+            del places.of[tenant]
+        self.run = None  # it may know us
         if (running := self.running) is not None:
-            if self._places.taken.get(running.opening.id) is running:  # and not another attempt at the same
-                del self._places.taken[running.opening.id]
+            if places.taken.get(running.opening.id) is running:  # and not another attempt at the same
+                del places.taken[running.opening.id]
             running.end()
 
 
@@ -123,32 +127,17 @@ class Places:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held = 0
-        self._of: dict[str, int] = {}  # tenants, how many
+        self.held: set[Place] = set()
+        self.of: dict[str, int] = {}  # tenants, how many
         self.taken: dict[str, Running] = {}
 
-    def __len__(self) -> int:
-        return self._held
-
-    def enter(self, tenant: str = "") -> Place:
-        """Raises Busy when too many run."""
-        if self._held >= self._most and tenant in self._of:
+    def enter(self, tenant: str = "", extra: bool = False) -> Place:
+        """Raises Busy when too many run. `extra`: for work with a bound of its own."""
+        if len(self.held) >= self._most and tenant in self.of and not extra:
             raise Busy("Too many responses run at once. Try again later.", retry_after=1.0)
-        return self.extra(tenant)
-
-    def extra(self, tenant: str = "") -> Place:
-        """For work with a bound of its own."""
-        self._held += 1
-        self._of[tenant] = self._of.get(tenant, 0) + 1
-        return Place(self, tenant)
-
-    def left(self, tenant: str) -> None:
-        """For a Place alone: one of the tenant's is free."""
-        self._held -= 1
-        if self._of[tenant] == 1:
-            del self._of[tenant]
-        else:
-            self._of[tenant] -= 1
+        self.held.add(place := Place(self, tenant))
+        self.of[tenant] = self.of.get(tenant, 0) + 1
+        return place
 
     def find(self, tenant: str, response_id: str) -> Running | None:
         running = self.taken.get(response_id)

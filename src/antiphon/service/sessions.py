@@ -70,7 +70,7 @@ class Sessions:
 
     def count(self) -> int:
         """All that runs here, whoever drives it."""
-        return len(self._places)
+        return len(self._places.held)
 
     def busy(self) -> bool:
         """Does anything run that no client drives?"""
@@ -93,7 +93,7 @@ class Sessions:
         lease = self._settings.lease
         journal = Journal(self._live, kept, lease, known.left)
         charge = Charge(tenant=tenant, undertaking=undertaking, kept=kept, journal=journal, lease=lease)
-        session, task = self._start(self._places.extra(tenant), charge)
+        session, task = self._start(self._places.enter(tenant, extra=True), charge)
         if known.seconds is not None:
             late = EngineFailed("The response took longer than this server allows and was ended.")
             timer = asyncio.get_running_loop().call_later(max(0.0, known.seconds), session.interrupt, late)
@@ -116,11 +116,13 @@ class Sessions:
         await self._tell(response_id)
 
     def interrupt(self, error: AntiphonError) -> None:
-        """The server's grace is over: foreground sessions end now with this error, background ones are handed over."""
+        """The server's grace is over: what runs for a client ends now with this error, the others are handed over."""
         self.closed = True
-        for running in [*self._places.taken.values()]:
-            if isinstance(running, Session):
-                running.hand_over(error)
+        for place in [*self._places.held]:
+            if place.run is not None:
+                place.run.interrupt(error)
+            elif isinstance(place.running, Session):
+                place.running.hand_over(error)
         self.words.close()
 
     async def drained(self) -> None:

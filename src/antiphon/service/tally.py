@@ -14,11 +14,11 @@ class Tally:
         self._metrics = metrics
 
     def ended(self, run: Run) -> None:
-        counts, end = run.counts, run.ended_at or run.started_at
+        counts, start, first_at = run.counts, run.started_at, run.hearing.first_at
         spend(counts.input_tokens + counts.output_tokens)
         note_tokens(counts.input_tokens, counts.cached_tokens, counts.output_tokens)
-        first = None if run.first_at is None else run.first_at - run.started_at
-        self._metrics.response_done(run.response.status, counts, first, end - run.started_at)
+        first = None if first_at is None else first_at - start
+        self._metrics.response_done(run.ending.status, counts, first, (run.ended_at or start) - start)
         if run.insisted:
             self._insisted(run.insisted)
         for kind, outcome, seconds in run.ran:

@@ -89,7 +89,8 @@ def play(case: Case, pieces: Iterable[Sequence[int]]) -> tuple[Response, int]:
     offers = {name: Offer("function", name) for name in (*case.tools, *case.builtins)}
     emitter = Emitter(Response(id="resp_1", created_at=1, model="gpt-oss"), _new_id)
     work = Work(model="gpt-oss", prompt=prompt, sampling=Sampling())
-    turn = Turn(Plan(engine=FakeEngine(), work=work, parser=parser, declared=Declared(offers)), emitter)
+    plan = Plan(engine=FakeEngine(), work=work, parser=parser, declared=Declared(offers))
+    turn = Turn(plan, emitter, plan.thoughts())
     emitter.created()
     emitter.in_progress()
     for piece in pieces:
