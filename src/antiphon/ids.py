@@ -9,6 +9,8 @@ import os
 from time import time_ns
 from typing import Literal, get_args
 
+from msgspec import Struct
+
 Prefix = Literal[
     "resp", "msg", "rs", "fc", "ctc", "call", "ws", "fs", "ci", "ig", "mcp", "mcpl", "mcpr",
     "conv", "req", "conn", "cmp", "item", "toolu", "steer", "sh", "lsh", "apc", "tsc", "steer", "key",
@@ -36,18 +38,18 @@ def dashed_id(prefix: Literal["chatcmpl", "cmpl", "embd"]) -> str:
     return f"{prefix}-{new_id('req').removeprefix('req_')}"
 
 
-class ItemIds:
+class ItemIds(Struct, eq=False):
     """Makes the ids of one response's items, always the same ones in the same order; input sorts before output."""
 
-    __slots__ = ("_number", "_stem")
-
-    def __init__(self, response_id: str, side: Literal["input", "output"] = "output") -> None:
-        self._stem = response_id.rpartition("_")[2] + ("0" if side == "input" else "1")
-        self._number = 0
+    _response_id: str
+    _side: Literal["input", "output"] = "output"
+    _number: int = 0
 
     def __call__(self, prefix: Prefix) -> str:
-        self._number += 1
-        return f"{prefix}_{self._stem}{self._number - 1:04x}"
+        number = self._number
+        self._number = number + 1
+        digits = self._response_id.rpartition("_")[2]
+        return f"{prefix}_{digits}{'0' if self._side == 'input' else '1'}{number:04x}"
 
 
 def home(item_id: str) -> str | None:

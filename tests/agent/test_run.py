@@ -86,7 +86,7 @@ async def test_a_failing_engine_fails_the_response_whether_or_not_it_is_heard(en
     engine.says(Text("Hel"))
     engine.fails(EngineFailed("It died."), after=1)
     run = make(engine, ends)
-    await run.unheard()
+    await run.drive(None)
     assert isinstance(run.error, EngineFailed)
     assert (run.response.status, run.ending.status) == ("failed", "failed")
 
@@ -273,7 +273,7 @@ async def test_one_that_had_failed_is_told_why_though_that_cannot_be_kept(engine
         raise Unavailable("The store is gone.")
 
     run = make(engine, ends, keep)
-    await run.unheard()
+    await run.drive(None)
     assert isinstance(run.error, EngineFailed)
     assert run.response.error is not None
     assert run.response.error.message == "It broke."
@@ -289,7 +289,7 @@ async def test_a_driver_that_goes_away_while_the_end_is_kept_has_ended_the_run_a
         await asyncio.Event().wait()
 
     run = make(engine, ends, keep)
-    driver = asyncio.ensure_future(run.unheard())
+    driver = asyncio.ensure_future(run.drive(None))
     async with asyncio.timeout(5):
         await reached.wait()
     driver.cancel()

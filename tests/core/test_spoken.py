@@ -32,7 +32,7 @@ STRETCHES = st.lists(st.tuples(KINDS, st.integers(1, 3 * EVERY)), max_size=6)
 def emitter(log: list[Sequence[Entry]], gathers: bool) -> Emitter:
     made = Emitter(Response(id=ID, created_at=1, model="m"), ItemIds(ID), False, log)
     if gathers:
-        made.gather()
+        made.gathers = EVERY
     return made
 
 

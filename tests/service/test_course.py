@@ -39,7 +39,7 @@ async def answered(planner: Planner, **fields: Any) -> Response:
     undertaking = await planner.plan("default", decode_create(encode(body), Limits()))
     run = Run(undertaking.plan, undertaking.emitter(None), lambda run: None, None, undertaking.beyond)
     async with asyncio.timeout(5):
-        await run.unheard()
+        await run.drive(None)
     if run.error is not None:
         raise run.error
     return run.response

@@ -1,14 +1,13 @@
 """One Response's life: from `response.created` to exactly one terminal event, always last.
 
-A run has one driver: whoever awaits `drive` and is told every event, or `unheard` and looks how it ended. Telling is
-awaited, so a slow reader slows the engine down. A driver that goes away is cancelled, and then calls `cancel`. If the
+A run has one driver: whoever awaits `drive` and is told every event, or only looks how it ended. Telling is awaited,
+so a slow reader slows the engine down. A driver that goes away is cancelled, and then calls `cancel`. If the
 response is kept, its end is told only when that is done.
 """
 
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import time
-from typing import Any
 
 from msgspec import Struct
 
@@ -60,6 +59,7 @@ class Run:
     written: Callable[[], Awaitable[None]] | None = None  # until all that was told is durable
     error: AntiphonError | None = None
     ending = _ENDINGS["stop"]  # of a run that has ended
+    counts = Counts()  # of all turns of a run that has ended
     ended_at: float | None = None
 
     def __init__(
@@ -95,14 +95,13 @@ class Run:
         """Is it the engine, or a place at it, that everybody waits for just now?"""
         return self.hearing.waits > 0
 
-    @property
-    def counts(self) -> Counts:
-        """Of all its turns."""
-        return self._turns[0] if len(self._turns) == 1 else sum_of(self._turns)
-
-    async def drive(self, tell: Tell) -> None:
-        """Tell every event, in lists: what came together is told together."""
+    async def drive(self, tell: Tell | None) -> None:
+        """Tell every event, in lists: what came together is told together. None: nobody hears it before its end, and
+        what only events need is not made."""
         plan = self._plan
+        if tell is None:
+            self._emitter.hushed = True
+            tell = _nobody
         try:
             if self._beyond is not None:
                 await self._looped(self._beyond, tell)
@@ -126,11 +125,6 @@ class Run:
         if events and (telling := tell(events)) is not None:
             await telling
 
-    def unheard(self) -> Coroutine[Any, Any, None]:
-        """`drive` for who wants only the end of it: what nobody hears is not made."""
-        self._emitter.hushed = True
-        return self.drive(_nobody)
-
     def cancel(self) -> list[Event]:
         """The end of a run whose driver went away; nothing if it had ended."""
         if self.ended_at is not None:
@@ -146,7 +140,7 @@ class Run:
     def leave(self, why: str) -> None:
         """It goes on elsewhere, or nowhere; what was told of it here is all."""
         if self._witness is not None:
-            self._witness.end(Seen(status=why, model=self.response.model, counts=self.counts))
+            self._witness.end(Seen(status=why, model=self.response.model, counts=sum_of(self._turns)))
 
     def steer(self) -> bool:
         """End it where it is, so that it can be gone on with otherwise. False: that would break a call off, or what the
@@ -229,7 +223,7 @@ class Run:
     async def _called(self, turn: Turn, tell: Tell, begins: bool) -> Plan:
         """`begins`: the response does, with this call."""
         plan, hearing, emitter = turn.plan, self.hearing, self._emitter
-        if begins and (created := emitter.created()) and (telling := tell(created)) is not None:
+        if begins and not emitter.hushed and (telling := tell(emitter.created())) is not None:
             await telling
         call = None if self._witness is None else self._witness.call(plan.engine.name, plan.work)
         feed = turn.feed if call is None else call.heard(turn.feed)
@@ -270,9 +264,11 @@ class Run:
             self.insisted += insisting.outcomes[known:]
 
     def _end(self, ending: Ending) -> list[Event]:
+        turns = self._turns
         self.ending, self.ended_at = ending, time()
+        self.counts = turns[0] if len(turns) == 1 else sum_of(turns)
         self.hearing.leave()
-        events = self._emitter.finish(ending, usage(self._turns), int(self.ended_at))
+        events = self._emitter.finish(ending, usage(turns), int(self.ended_at))
         if self._witness is not None:
             code = "" if ending.error is None else ending.error.code or ""
             self._witness.end(Seen(status=ending.status, error=code, model=self.response.model, counts=self.counts))

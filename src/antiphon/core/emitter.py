@@ -63,25 +63,28 @@ _TWICE = "Something began under the key of what the server still does."
 class Emitter:
     """The one who turns what a model did into what a client is told."""
 
+    _grown = False  # beyond the Response
+    _phase: Phase | None = None  # of the message that comes next
+    _before: _State | None = None  # the end
+
     def __init__(self, response: Response, new_id: NewId, obfuscates: bool = False, log: Log | None = None) -> None:
         self._response = response  # as an event told of it last
         self._output = [*response.output]  # what was said since included
-        self._grown = False  # beyond the Response
         self.log = log  # None for a response that nobody keeps
-        self.gathers = maxsize  # lists of the log from which on the last ones are folded; see `gather`
         self._new_id = new_id
         self._obfuscates = obfuscates
         self.hushed = False  # True, before anything else: nobody hears the events, and few are made (`created`)
+        # Lists of the log from which on the last ones are folded. With EVERY it takes little room, as long as it is a
+        # plain list: nobody counts its lists.
+        self.gathers = maxsize
         self._number = 0
         self._items = 0
         self._open: OpenMessage | OpenReasoning | None = None
-        self._phase: Phase | None = None  # of the message that comes next
         self._text: OpenText | None = None  # the part that the next piece of text most likely belongs to
         self._calls: _Calls = {}
         self._served: _Served = {}
         self._ids: dict[int, str] = {}
         self._untold: Out = []  # what a `feed` that raised had made; goes out with the end
-        self._before: _State | None = None  # the end
 
     @property
     def response(self) -> Response:
@@ -160,10 +163,6 @@ class Emitter:
         out = part.take(texts, self._number)
         self._number += len(out)
         return out if begun is None else begun + out
-
-    def gather(self) -> None:
-        """From now on the log takes little room, as long as it is a plain list: nobody counts its lists."""
-        self.gathers = EVERY
 
     def finish(self, ending: Ending, usage: Usage | None, at: int) -> Out:
         fault = None if ending.error is None else fault_of(ending.error)

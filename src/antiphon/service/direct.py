@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.agent.run import Run, Tell
+from antiphon.core.spoken import EVERY
 from antiphon.protocol.codec import encode
 from antiphon.service.keeping import Kept
 from antiphon.service.planner import Undertaking
@@ -19,7 +20,7 @@ from antiphon.service.running import Place
 class Direct:
     """`kept`: None for one that nobody keeps. It is in the store already if others may know its id."""
 
-    __slots__ = ("_keep", "_kept", "_place", "run")
+    __slots__ = ("_emitter", "_keep", "_kept", "_place", "run")
 
     def __init__(
         self, place: Place, tenant: str, undertaking: Undertaking, kept: Kept | None, on_end: Callable[[Run], None]
@@ -27,9 +28,9 @@ class Direct:
         self._place = place
         self._kept = kept
         self._keep = None if kept is None else _Keep(kept, place)
-        emitter = undertaking.emitter(None if kept is None else [])
+        self._emitter = emitter = undertaking.emitter(None if kept is None else [])
         if kept is not None:
-            emitter.gather()
+            emitter.gathers = EVERY
         self.run = place.run = Run(undertaking.plan, emitter, on_end, self._keep, undertaking.beyond)
         if kept is not None and kept.fence:
             kept.on_lost = self._lose
@@ -45,10 +46,10 @@ class Direct:
 
     async def result(self) -> bytes:
         run = self.run
-        await run.unheard()
+        await run.drive(None)
         if run.error is not None:
             raise run.error
-        return encode(run.response) if self._keep is None else self._keep.body
+        return encode(self._emitter.response) if self._keep is None else self._keep.body
 
     async def leave(self) -> None:
         if self.run.ended_at is None:
@@ -67,8 +68,9 @@ class Direct:
 
 
 class _Keep(Struct, eq=False):
-    """What a run does at its end. It knows neither the run nor who drives it: a circle would be left to the collector,
-    with everything in it, and that costs a request more than all the rest of being kept."""
+    """What a run does at its end. It knows neither the run nor who drives it, but for its place, which forgets it when
+    it is left: a circle would be left to the collector, with everything in it, and that costs a request more than all
+    the rest of being kept."""
 
     _kept: Kept
     _place: Place

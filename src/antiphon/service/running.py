@@ -112,8 +112,9 @@ class Place(Struct, eq=False):
         if self not in places.held:
             return
         places.held.remove(self)
-        places.of[tenant] -= 1
-        if not places.of[tenant]:
+        if (others := places.of[tenant] - 1) > 0:
+            places.of[tenant] = others
+        else:
             del places.of[tenant]
         self.run = None  # it may know us
         if (running := self.running) is not None:

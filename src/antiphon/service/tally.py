@@ -15,8 +15,9 @@ class Tally:
 
     def ended(self, run: Run) -> None:
         counts, start, first_at = run.counts, run.started_at, run.hearing.first_at
-        spend(counts.input_tokens + counts.output_tokens)
-        note_tokens(counts.input_tokens, counts.cached_tokens, counts.output_tokens)
+        read, written = counts.input_tokens, counts.output_tokens
+        spend(read + written)
+        note_tokens(read, counts.cached_tokens, written)
         first = None if first_at is None else first_at - start
         self._metrics.response_done(run.ending.status, counts, first, (run.ended_at or start) - start)
         if run.insisted:
