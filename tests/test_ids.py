@@ -47,7 +47,7 @@ def test_the_items_of_a_response_get_the_same_ids_every_time() -> None:
 def test_items_sort_by_their_response_and_there_the_input_comes_first() -> None:
     earlier, later = "resp_" + "0" * 32, "resp_" + "0" * 31 + "1"
     made = [ItemIds(one, side) for one in (earlier, later) for side in ("input", "output")]
-    ids = [make("msg") for make in made for _ in range(20)]
+    ids = [make("msg") for make in made for _ in range(200)]
     assert ids == sorted(ids)
     assert len({*ids}) == len(ids)
 

@@ -31,14 +31,15 @@ T = TypeVar("T")
 
 
 class Hearing(Patience):
-    _source: AsyncGenerator[list[Chunk], None] | None = None
-    _number = 1  # of the next wait
-    _answered = False  # in one piece
-    first_at: float | None = None
+    __slots__ = ("_answered", "_number", "_plan", "_source", "first_at")
 
     def __init__(self, plan: Plan) -> None:
         Patience.__init__(self, plan.deadlines)
         self._plan = plan
+        self._source: AsyncGenerator[list[Chunk], None] | None = None
+        self._number = 1  # of the next wait
+        self._answered = False  # in one piece
+        self.first_at: float | None = None
 
     def turn_to(self, plan: Plan) -> None:
         """Another call of the model: what is left of the time for all of it is left for this. The place that the last

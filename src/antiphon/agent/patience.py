@@ -29,17 +29,20 @@ class Deadlines(Struct, frozen=True, kw_only=True):
 class Patience:
     """`with patience:` by the driver, around what it waits for: what patience ends is raised there, as its reason."""
 
-    # Most runs end before any of these is anything else.
-    _allowed = math.inf
-    _last = _looks = 0
-    _driver: asyncio.Task[object] | None = None
-    _cancelled = False
+    __slots__ = (
+        "_allowed", "_before", "_cancelled", "_clock", "_deadlines", "_driver", "_end", "_last", "_looks", "over",
+        "waits",
+    )  # fmt: skip
 
     def __init__(self, deadlines: Deadlines) -> None:
         self.waits = 0  # which wait the driver is in, counted from 1; 0 while it does not wait
         self.over: AntiphonError | None = None  # why the run must end
         self._deadlines = deadlines
         self._end = monotonic() + deadlines.total
+        self._allowed = math.inf
+        self._last = self._looks = 0
+        self._driver: asyncio.Task[object] | None = None
+        self._cancelled = False
 
     def __enter__(self) -> None:
         loop = get_running_loop()

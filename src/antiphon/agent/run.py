@@ -38,6 +38,7 @@ _ENDINGS: dict[Finish, Ending] = {
 }
 _WARMED = Ending(status="completed", silent=True)
 _STEERED = Ending(status="incomplete", reason="steered")
+_NONE = Counts()
 
 
 class Steered(AntiphonError):
@@ -54,13 +55,6 @@ class Beyond(Struct, frozen=True, kw_only=True):
 
 class Run:
     """`keep` writes how it ended; what it raises is how the run ends instead."""
-
-    ran: Sequence[tuple[str, str, float]] = ()  # kinds of what the server ran, what came of it, seconds
-    written: Callable[[], Awaitable[None]] | None = None  # until all that was told is durable
-    error: AntiphonError | None = None
-    ending = _ENDINGS["stop"]  # of a run that has ended
-    counts = Counts()  # of all turns of a run that has ended
-    ended_at: float | None = None
 
     def __init__(
         self,
@@ -79,7 +73,13 @@ class Run:
         self._witness = None if plan.watch is None else plan.watch(emitter.response.id)
         self.hearing = Hearing(plan)
         self.insisted: list[tuple[Reason, Outcome]] = []  # what was wrong with what the model said, and what came of it
+        self.ran: Sequence[tuple[str, str, float]] = ()  # kinds of what the server ran, what came of it, seconds
+        self.written: Callable[[], Awaitable[None]] | None = None  # until all that was told is durable
+        self.error: AntiphonError | None = None
+        self.ending = _ENDINGS["stop"]  # of one that has ended
+        self.counts = _NONE  # of all turns of one that has ended
         self.started_at = time()
+        self.ended_at: float | None = None
 
     @property
     def response(self) -> Response:

@@ -63,13 +63,15 @@ _TWICE = "Something began under the key of what the server still does."
 class Emitter:
     """The one who turns what a model did into what a client is told."""
 
-    _grown = False  # beyond the Response
-    _phase: Phase | None = None  # of the message that comes next
-    _before: _State | None = None  # the end
+    __slots__ = (
+        "_before", "_calls", "_grown", "_ids", "_items", "_new_id", "_number", "_obfuscates", "_open", "_output",
+        "_phase", "_response", "_served", "_text", "_untold", "gathers", "hushed", "log",
+    )  # fmt: skip
 
     def __init__(self, response: Response, new_id: NewId, obfuscates: bool = False, log: Log | None = None) -> None:
         self._response = response  # as an event told of it last
         self._output = [*response.output]  # what was said since included
+        self._grown = False  # beyond the Response
         self.log = log  # None for a response that nobody keeps
         self._new_id = new_id
         self._obfuscates = obfuscates
@@ -80,11 +82,13 @@ class Emitter:
         self._number = 0
         self._items = 0
         self._open: OpenMessage | OpenReasoning | None = None
+        self._phase: Phase | None = None  # of the message that comes next
         self._text: OpenText | None = None  # the part that the next piece of text most likely belongs to
         self._calls: _Calls = {}
         self._served: _Served = {}
         self._ids: dict[int, str] = {}
         self._untold: Out = []  # what a `feed` that raised had made; goes out with the end
+        self._before: _State | None = None  # the end
 
     @property
     def response(self) -> Response:

@@ -61,9 +61,7 @@ class OpenMessage:
         if not isinstance(self._part, OpenText):
             if self._part is not None:
                 self._close_part(out)
-            self._part = OpenText((self._id, self._index, len(self._content)), hushed)
-            if not hushed:
-                self._part.open(out)
+            self._part = OpenText((self._id, self._index, len(self._content)), out, hushed)
         return self._part
 
     def close(self, status: Status, out: Out) -> None:

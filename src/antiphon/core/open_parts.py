@@ -1,12 +1,10 @@
 """Content parts that are still being said: text, refusal, raw reasoning and reasoning summary.
 
-Each emits an opening event, a delta for each piece, and its closing events with the whole.
+Each emits its opening event when made, a delta for each piece, and its closing events with the whole.
 Text is gathered in lists and joined at the close: adding to a growing string costs more with every delta.
 """
 
 from collections.abc import Sequence
-
-from msgspec import Struct
 
 from antiphon.core.deltas import Citation, Text
 from antiphon.protocol import events as ev
@@ -18,17 +16,19 @@ _TextDelta = ev.OutputTextDelta  # looked up for every token
 Place = tuple[str, int, int]  # where a part stands: its item's id, its output index, its content or summary index
 
 
-class OpenText(Struct, eq=False):
-    """`_hushed`: nobody hears of its pieces, so that no events are made of them."""
+class OpenText:
+    """`hushed`: nobody hears of its pieces, so that no events are made of them."""
 
-    _place: Place
-    _hushed: bool = False
-    _pieces: list[str] = []
-    _logprobs: list[Logprob] = []
-    _annotations: list[Annotation] = []
+    __slots__ = ("_annotations", "_hushed", "_logprobs", "_pieces", "_place")
 
-    def open(self, out: Out) -> None:
-        out.append(_added(self._place, OutputText(text="")))
+    def __init__(self, place: Place, out: Out, hushed: bool = False) -> None:
+        self._place = place
+        self._hushed = hushed
+        self._pieces: list[str] = []
+        self._logprobs: list[Logprob] = []
+        self._annotations: list[Annotation] = []
+        if not hushed:
+            out.append(_added(place, OutputText(text="")))
 
     def take(self, deltas: Sequence[Text], number: int) -> Out:
         """The token path: these events alone are numbered as they are made, from `number` on."""
