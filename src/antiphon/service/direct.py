@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.agent.run import Run, Tell
+from antiphon.core.emitter import Emitter
 from antiphon.core.spoken import EVERY
 from antiphon.protocol.codec import encode
 from antiphon.service.keeping import Kept
@@ -27,10 +28,11 @@ class Direct:
     ) -> None:
         self._place = place
         self._kept = kept
-        self._keep = None if kept is None else _Keep(kept, place)
         self._emitter = emitter = undertaking.emitter(None if kept is None else [])
+        self._keep = None
         if kept is not None:
             emitter.gathers = EVERY
+            self._keep = _Keep(kept, place, emitter)
         self.run = place.run = Run(undertaking.plan, emitter, on_end, self._keep, undertaking.beyond)
         if kept is not None and kept.fence:
             kept.on_lost = self._lose
@@ -74,8 +76,11 @@ class _Keep(Struct, eq=False):
 
     _kept: Kept
     _place: Place
+    _emitter: Emitter
     body: bytes = b""
 
     async def __call__(self, run: Run) -> None:
-        self.body = await self._kept.end(run.response, run.log)
+        emitter = self._emitter
+        assert emitter.log is not None
+        self.body = await self._kept.end(emitter.response, emitter.log)
         self._place.leave()
