@@ -24,6 +24,26 @@ def test_what_stays_is_joined_and_stays_as_it_was() -> None:
     assert int(said.stdout) > 0 or not allowed or _is_old()
 
 
+# Many small objects; the system is asked for no more than a little.
+ROOMY = """
+import gc
+from antiphon.transport import pages
+def megabytes():
+    return int(open("/proc/self/statm").read().split()[0]) * 4096 / 2**20
+gc.disable()
+pages.make_room()
+before = megabytes()
+held = [bytes(200) for _ in range(40_000)]
+print(megabytes() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="not Linux")
+def test_what_is_loaded_finds_room_that_was_made_for_it() -> None:
+    said = subprocess.run([sys.executable, "-c", ROOMY], capture_output=True, text=True, check=True, timeout=30)
+    assert float(said.stdout) < 2  # of 9
+
+
 def test_where_there_are_no_maps_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "_MAPS", Path("/nowhere"))
     pages.join_what_stays()

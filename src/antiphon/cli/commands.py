@@ -19,6 +19,7 @@ from antiphon.config import Config
 from antiphon.config.headings import CLIENT
 from antiphon.config.sources import settings
 from antiphon.errors import StartupError
+from antiphon.transport.pages import make_room
 
 UNANSWERED = 1
 NOT_STARTED = 2  # click's code for a wrong command line too
@@ -80,6 +81,7 @@ def cli() -> None:
 )
 @click.argument("first_model", metavar="[MODEL]", required=False)
 def serve(config: Config) -> None:
+    make_room()
     from antiphon import wiring  # here alone: `antiphon chat` must not wait for a server's imports
 
     wiring.serve(config, Banner(config), Progress(), click.get_current_context().meta[AGAIN])
