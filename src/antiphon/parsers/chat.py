@@ -8,6 +8,7 @@ thoughts or calls in the text (`reading`), the text is read as raw output is.
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Refusal, Text, Thought
@@ -17,17 +18,17 @@ from antiphon.parsers.base import PLAIN, Reading
 from antiphon.parsers.raw import RawParser
 
 
-class ChatParser:
-    reasoning_tokens = 0  # those of a text that is read here, once it has ended; else the engine tells
-
-    def __init__(self, prompt: Prompt, reading: Reading = PLAIN) -> None:
-        self._raw = RawParser(prompt, reading) if reading.thoughts or reading.calls else None
-        self._reading = reading
-        self._open: dict[int, list[str]] = {}  # the arguments of calls that are not done
-        self._started: set[int] = set()
+class ChatParser(Struct, eq=False):
+    prompt: Prompt
+    reading: Reading = PLAIN
+    reasoning_tokens: int = 0  # those of a text that is read here, once it has ended; else the engine tells
+    _raw: RawParser | None = None  # who reads the text, once there is some to read
+    _open: dict[int, list[str]] = {}  # the arguments of calls that are not done
+    _started: set[int] = set()
 
     def feed(self, chunk: Chunk) -> Sequence[Delta]:
-        if self._raw is None and not (chunk.calls or chunk.thought or chunk.refusal or self._open):
+        reading = self.reading
+        if not (reading.thoughts or reading.calls or chunk.calls or chunk.thought or chunk.refusal or self._open):
             return (Text(chunk.text, chunk.logprobs),) if chunk.text or chunk.logprobs else ()
         return self._feed_all(chunk)
 
@@ -58,16 +59,17 @@ class ChatParser:
         return out
 
     def _said(self, chunk: Chunk) -> Iterable[Delta]:
-        if self._raw is None:
+        if not (self.reading.thoughts or self.reading.calls):
             return (Text(chunk.text, chunk.logprobs),)
+        if self._raw is None:
+            self._raw = RawParser(self.prompt, self.reading)
         tokens = () if chunk.thought or chunk.calls else chunk.tokens  # nobody knows which of them are the text's
         return map(_own, self._raw.feed(Chunk(text=chunk.text, logprobs=chunk.logprobs, tokens=tokens)))
 
     def _trust(self) -> None:
         """It does tell thoughts apart: what it calls text is none."""
-        if self._raw is not None and self._reading.thoughts is not None:
-            self._reading = replace(self._reading, thoughts=None)
-            self._raw = RawParser(ChatPrompt(()), self._reading)
+        if self.reading.thoughts is not None:
+            self.prompt, self.reading, self._raw = ChatPrompt(()), replace(self.reading, thoughts=None), None
 
     def _take(self, piece: CallPiece, out: list[Delta]) -> None:
         if piece.index not in self._started:

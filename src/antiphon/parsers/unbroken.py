@@ -6,6 +6,7 @@ then as they were.
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import field
 from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, Delta, Text, Thought
@@ -38,9 +39,7 @@ class _Mending:
 
 
 class UnbrokenChat(ChatParser):
-    def __init__(self, prompt: Prompt, reading: Reading = PLAIN) -> None:
-        super().__init__(prompt, reading)
-        self._mending = _Mending()
+    _mending: _Mending = field(default_factory=_Mending)
 
     def feed(self, chunk: Chunk) -> Sequence[Delta]:
         return self._mending.mended(super().feed(chunk))

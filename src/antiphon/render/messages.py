@@ -91,34 +91,34 @@ def render_chat(
     input_audio, developer (the role) and phase (of what an assistant said). What `attached` lacks is noted there,
     and the prompt is not whole. `frame`: as it is for this request and history, if that is known."""
     frame = frame or framed(request, history)
-    offered = frame.offered
-    messages = _plain(history, request.instructions, honours)
-    if messages is None:
-        beholder = Beholder(honours, attached)
-        walk = _Walk(history, frame.declared, honours, beholder, all_turns=request.reasoning.context == "all_turns")
-        messages = walk.messages(request.instructions)
-        if walk.unseen:
-            offered = replace(offered, ignored=(*offered.ignored, "input_image"))
+    offered, instructions = frame.offered, request.instructions
+    messages: list[Json] = [{"role": "system", "content": instructions}] if instructions else []
+    for item in history.items:  # in single texts, as most are, it is told at a fifth of what a walk costs
+        if (
+            type(item) is not Message
+            or len(item.content) != 1
+            or (type(part := item.content[0]) is not InputText and type(part) is not OutputText)
+        ):
+            messages, offered = _walked(history, request, honours, attached, frame)
+            break
+        plain = item.role == "developer" and "developer" not in honours
+        messages.append({"role": "system" if plain else item.role, "content": part.text})
+        if item.phase is not UNSET and "phase" in honours:
+            messages[-1]["phase"] = item.phase
     sentence = VERBOSITY[request.text.verbosity]
     if sentence or not messages or messages[0]["role"] in _INSTRUCTING:
         messages = _headed(messages, sentence)
     return Rendered(replace(frame.chat, messages=tuple(messages)), offered, frame)
 
 
-def _plain(history: History, instructions: str | None, honours: Honours) -> list[Json] | None:
-    """What the walk would make of a conversation in single texts, as most are, at a fifth of its cost; else None."""
-    messages: list[Json] = [{"role": "system", "content": instructions}] if instructions else []
-    for item in history.items:
-        if type(item) is not Message or len(item.content) != 1:
-            return None
-        part = item.content[0]
-        if type(part) is not InputText and type(part) is not OutputText:
-            return None
-        plain = item.role == "developer" and "developer" not in honours
-        messages.append({"role": "system" if plain else item.role, "content": part.text})
-        if item.phase is not UNSET and "phase" in honours:
-            messages[-1]["phase"] = item.phase
-    return messages
+def _walked(
+    history: History, request: CreateResponse, honours: Honours, attached: Attached, frame: Frame
+) -> tuple[list[Json], Offered]:
+    """Whatever there is in it. A conversation in single texts comes to the same."""
+    all_turns = request.reasoning.context == "all_turns"
+    walk = _Walk(history, frame.declared, honours, Beholder(honours, attached), all_turns=all_turns)
+    messages, offered = walk.messages(request.instructions), frame.offered
+    return messages, replace(offered, ignored=(*offered.ignored, "input_image")) if walk.unseen else offered
 
 
 def _headed(messages: Sequence[Json], sentence: str) -> list[Json]:
