@@ -27,6 +27,7 @@ from antiphon.service.models import Models
 from antiphon.service.past import Past
 from antiphon.service.planner import Planner, Terms
 from antiphon.service.responses import Accepted, Responses
+from antiphon.service.sealing import Keyring, new_key
 from antiphon.service.sessions import Sessions, SessionSettings
 from antiphon.service.source import Source
 from antiphon.service.tally import Tally
@@ -46,6 +47,7 @@ from tests.service.shelf import Shelf
 
 T = TypeVar("T")
 TENANT = "default"
+_KEYS = Keyring([new_key()])  # servers that have one store share them
 _decoder = msgspec.json.Decoder(Response)
 
 
@@ -156,7 +158,7 @@ class House:
         outputs = ToolOutputs(store, live, self.sessions.words, ToolOutputSettings())
         toolkit = Toolkit(None, [self.shelf], Approvals(store, 1000.0), outputs)
         terms = Terms(bounds=Bounds(turns=options.turns), deadlines=Deadlines(total=options.seconds))
-        self.planner = Planner(self.models, past, terms, toolkit=toolkit)
+        self.planner = Planner(self.models, past, terms, keyring=_KEYS, toolkit=toolkit)
         self.outputs = outputs
         self.following = Following(store, live, self.sessions)
         jobs = JobSettings(slots=options.slots, attempts=options.attempts, lease=lease)

@@ -9,7 +9,7 @@ from antiphon.core.deltas import Text
 from antiphon.core.prompt import ChatPrompt
 from antiphon.protocol.events import Completed
 from antiphon.protocol.items import Compaction, Message
-from tests.service.house import TENANT, Clock, House, Listener, houses, types, wire
+from tests.service.house import TENANT, Clock, Listener, houses, types, wire
 from tests.service.test_recovery import die
 
 pytestmark = pytest.mark.anyio
@@ -30,14 +30,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def share_keys(first: House, second: House) -> None:
-    """As servers do that have one store."""
-    second.planner._keyring = first.planner._keyring
-
-
 async def test_what_was_compacted_is_not_compacted_again(clock: Clock) -> None:
     async with houses(2, clock) as (dead, other), asyncio.timeout(20):
-        share_keys(dead, other)
         dead.engine.says(Text("Ada was greeted."))
         dead.engine.answers()
         gate = dead.engine.holds(after=0)
@@ -70,7 +64,6 @@ async def test_what_was_compacted_is_not_compacted_again(clock: Clock) -> None:
 @pytest.mark.parametrize("triggered", [False, True])
 async def test_what_was_being_compacted_is_compacted_by_another(clock: Clock, triggered: bool) -> None:
     async with houses(2, clock) as (dead, other), asyncio.timeout(20):
-        share_keys(dead, other)
         gate = dead.engine.holds(after=0)
         body = {**LONG, "input": [*LONG["input"], {"type": "compaction_trigger"}]} if triggered else LONG
         listener = await dead.streaming(**body)

@@ -32,6 +32,7 @@ class Aim(Struct):
     able: Capabilities
     most: int | None  # tokens of an answer; None: as many as there is room for
     sampling: Sampling  # with that bound
+    before: str  # the field of the request that items before its input come by
     tongue: Tongue | None = None  # for all of its kind, if there is one
     frame: Frame | None = None  # of prompts whose history declares no tools, once there was one
     mould: Mould | None = None  # for that frame, if the tongue is for all of its kind
@@ -39,5 +40,7 @@ class Aim(Struct):
 
 def aimed(decoded: Decoded, served: Served, able: Capabilities, usual: OutputTokens) -> Aim:
     """`usual`: how long answers may be, where nothing else is said about the model."""
-    most = (served.room or usual).allowed(decoded.request.max_output_tokens)
-    return Aim(served, able, most, sampling(decoded.request, decoded.sent, most))
+    request = decoded.request
+    most = (served.room or usual).allowed(request.max_output_tokens)
+    before = "previous_response_id" if request.conversation is None else "conversation"
+    return Aim(served, able, most, sampling(request, decoded.sent, most), before)

@@ -4,7 +4,7 @@ What is wrong with a request is raised here, so a client gets a plain 4xx for it
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from time import time
@@ -21,7 +21,6 @@ from antiphon.agent.witness import Witness
 from antiphon.core.deltas import Said
 from antiphon.core.emitter import Emitter, Log
 from antiphon.core.entries import Entry
-from antiphon.core.history import UNSAID
 from antiphon.core.prompt import TextPrompt, TokenPrompt
 from antiphon.core.replay import Replay
 from antiphon.core.sealed import Seal
@@ -30,7 +29,7 @@ from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
 from antiphon.observe.about import note_response
 from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import Compaction, InputItem, ItemReference, Message, Reasoning
+from antiphon.protocol.items import InputItem, ItemReference, Message, Reasoning
 from antiphon.protocol.kept import keep
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
@@ -45,10 +44,9 @@ from antiphon.service.meaning import Meaning
 from antiphon.service.models import Models, Served
 from antiphon.service.outlines import Outlines
 from antiphon.service.past import Past
-from antiphon.service.prepare import AT_ONCE, Known, OutputTokens, Prepared, prepare, there
+from antiphon.service.prepare import AT_ONCE, Known, Means, OutputTokens, Prepared, prepare, there
 from antiphon.service.prompts import prepare_prompt
 from antiphon.service.recent import Recent
-from antiphon.service.restoring import reopened
 from antiphon.service.sealing import Keyring, new_key
 from antiphon.service.settled import Settled as Settled
 from antiphon.service.tiers import rank
@@ -118,9 +116,9 @@ class Planner:
         self._models = models
         self._past = past
         self._terms = terms
-        self._attachments = attachments or Attachments()
         self._keyring = Keyring([new_key()]) if keyring is None else keyring
         self._toolkit = toolkit or Toolkit()
+        self._means = Means((attachments or Attachments()).bring, self._toolkit.hosting, self._keyring)
         self._outlines = Outlines(models, self._toolkit, terms.meaning, terms.room, terms.stores)
 
     def seals(self, tenant: str) -> Seal:
@@ -165,7 +163,7 @@ class Planner:
             decoded = await asyncio.to_thread(_own, decoded, opening) if many else _own(decoded, opening)
         quiet = plain and not (earlier or remembered)  # no item asks for anything but an answer
         given = decoded if quiet and outline.once else roomy(spoken_to(decoded, earlier) if outline.warms else decoded)
-        prepared = self._prepared(tenant, given, earlier, aim)
+        prepared = prepare(given, Known(tenant, earlier), aim, self._means)
         if not isinstance(prepared, Prepared):
             prepared = await prepared
         if outline.warms:
@@ -206,7 +204,7 @@ class Planner:
             items = await self._past.resolve(tenant, request.input)
             decoded = replace(decoded, request=replace(request, input=items))
         aim = aimed(decoded, served, able, self._terms.room)
-        prepared = await there(self._prepared(tenant, decoded, earlier, aim))
+        prepared = await there(prepare(decoded, Known(tenant, earlier), aim, self._means))
         named = [*decoded.ignored, *ignored(request, sent), *prepared.ignored]
         return Settled(tenant=tenant, decoded=decoded, served=served, able=able, prepared=prepared, ignored=named)
 
@@ -239,29 +237,12 @@ class Planner:
         refuse_unhonoured(decoded.request, decoded.sent, able, served.engine.name)
         return served, able
 
-    def _prepared(
-        self, tenant: str, decoded: Decoded, earlier: Sequence[InputItem], aim: Aim, said: Mapping[str, Said] = UNSAID
-    ) -> Prepared | Awaitable[Prepared]:
-        request = decoded.request
-        before = "previous_response_id" if request.conversation is None else "conversation"
-        known = Known(tenant, earlier, before, said, self._toolkit.hosting)
-        if Compaction in map(type, chain(earlier, request.input)):
-            return self._reopened(decoded, known, aim)
-        return prepare(decoded, known, aim, self._attachments.bring)
-
-    async def _reopened(self, decoded: Decoded, known: Known, aim: Aim) -> Prepared:
-        request = decoded.request
-        earlier, given = await reopened(self._keyring, known.tenant, known.earlier, request.input, known.before)
-        if given is not request.input:
-            decoded = replace(decoded, request=replace(request, input=[*given]))
-        return await there(prepare(decoded, replace(known, earlier=earlier), aim, self._attachments.bring))
-
     async def _replan(
         self, tenant: str, earlier: Sequence[InputItem], aim: Aim, decoded: Decoded, said: Mapping[str, Said]
     ) -> Plan:
         """For another turn of the same response, of which fewer tokens may be left."""
         aim = aimed(decoded, aim.served, aim.able, self._terms.room)
-        prepared = await there(self._prepared(tenant, decoded, earlier, aim, said))
+        prepared = await there(prepare(decoded, Known(tenant, earlier, said), aim, self._means))
         ticket = self._models.admit(aim.served, aim.able, True, tenant, rank(decoded.request))
         return self._plan(tenant, decoded.request, prepared, ticket)
 

@@ -6,6 +6,7 @@ A prompt that is too long is a 400 here where we can count, or loses its oldest 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 
 import msgspec
 from msgspec import Struct, field
@@ -21,16 +22,18 @@ from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.base import PLAIN, Parser, Reading
 from antiphon.parsers.registry import load_parser
 from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import InputItem
+from antiphon.protocol.items import Compaction, InputItem
 from antiphon.protocol.request import CreateResponse
 from antiphon.render.attached import Attached
 from antiphon.render.messages import Frame, Rendered, framed, render_chat
-from antiphon.render.tools import Hosting, declares, nothing_hosted
+from antiphon.render.tools import Hosting, declares
 from antiphon.service.aim import Aim, Mould
 from antiphon.service.compat import asks_nothing, granted
 from antiphon.service.insisting import AskedAgain, check_grammars, has_grammars, rules_of
 from antiphon.service.naming import OutputTokens as OutputTokens
+from antiphon.service.restoring import reopened
 from antiphon.service.salting import TENANT
+from antiphon.service.sealing import Keyring
 from antiphon.service.tongues import Heard, Tongue, speak
 
 Fitted = tuple[Rendered, Prompt, int | None]  # and its tokens, if they had to be counted
@@ -42,9 +45,16 @@ class Known(Struct, frozen=True):
 
     tenant: str
     earlier: Sequence[InputItem] = ()  # the items before the request's input
-    before: str = "previous_response_id"  # the field of the request that they came by
     said: Mapping[str, Said] = UNSAID  # what tools said that their items do not say, by the items' ids
-    hosting: Hosting = nothing_hosted
+    opened: bool = False  # what is compacted among all items
+
+
+class Means(Struct, frozen=True):
+    """What a server has for all requests, to find what is not said in them."""
+
+    bring: Bring
+    hosting: Hosting
+    keyring: Keyring
 
 
 AT_ONCE = 500  # items whose history is rendered where it is asked for, at some 25 µs each
@@ -73,13 +83,16 @@ class Prepared(Struct, frozen=True, kw_only=True):
         return replace(self, parser=parser, declared=self.declared.again())
 
 
-def prepare(decoded: Decoded, known: Known, aim: Aim, bring: Bring) -> Prepared | Awaitable[Prepared]:
+def prepare(decoded: Decoded, known: Known, aim: Aim, means: Means) -> Prepared | Awaitable[Prepared]:
     """It is there at once, unless others should not have to wait for it or something has to be found out first."""
-    request, tongue = decoded.request, aim.tongue or _spoken(decoded, aim)
-    if len(known.earlier) + len(request.input) > AT_ONCE:
-        return _Fit(request, known, aim, tongue, bring).later()
-    history = make_history(known.earlier, request.input, known.before, known.said)
-    fit = _Fit(request, known, aim, tongue, bring, history)
+    request, earlier = decoded.request, known.earlier
+    if not known.opened and Compaction in map(type, chain(earlier, request.input)):
+        return _reopened(decoded, known, aim, means)
+    tongue = aim.tongue or _spoken(decoded, aim)
+    if len(earlier) + len(request.input) > AT_ONCE:
+        return _Fit(request, known, aim, tongue, means).later()
+    history = make_history(earlier, request.input, aim.before, known.said)
+    fit = _Fit(request, known, aim, tongue, means, history)
     frame = (aim.frame if history.plain else None) or fit.frame(history)
     rendered = render_chat(history, request, tongue.honours, fit.attached, frame)
     prompt: Prompt = rendered.prompt
@@ -99,6 +112,14 @@ async def there(prepared: Prepared | Awaitable[Prepared]) -> Prepared:
     return prepared if isinstance(prepared, Prepared) else await prepared
 
 
+async def _reopened(decoded: Decoded, known: Known, aim: Aim, means: Means) -> Prepared:
+    request = decoded.request
+    earlier, given = await reopened(means.keyring, known.tenant, known.earlier, request.input, aim.before)
+    if given is not request.input:
+        decoded = replace(decoded, request=replace(request, input=[*given]))
+    return await there(prepare(decoded, replace(known, earlier=earlier, opened=True), aim, means))
+
+
 def _spoken(decoded: Decoded, aim: Aim) -> Tongue:
     """Kept for all of its kind, if it can be: but without the input of the first."""
     tongue = speak(decoded.request, aim.able, aim.served.model)
@@ -114,7 +135,7 @@ class _Fit(Struct, eq=False):
     known: Known
     aim: Aim
     tongue: Tongue
-    bring: Bring
+    means: Means
     history: History = History()
     attached: Attached = field(default_factory=Attached)
     now: datetime | None = None  # one moment for all that is rendered
@@ -197,7 +218,7 @@ class _Fit(Struct, eq=False):
         if made is None and not self.attached.wanted:
             made = await asyncio.to_thread(self._begin)
         if made is None or self.attached.wanted:
-            await self.bring(self.known.tenant, self.attached)
+            await self.means.bring(self.known.tenant, self.attached)
             made = await asyncio.to_thread(self._begin)
         rendered, prompt = made
         if self.surely_fits(prompt):
@@ -219,7 +240,7 @@ class _Fit(Struct, eq=False):
 
     def _begin(self) -> tuple[Rendered, Prompt]:
         known = self.known
-        self.history = make_history(known.earlier, self.request.input, known.before, known.said)
+        self.history = make_history(known.earlier, self.request.input, self.aim.before, known.said)
         return self._render(self.history)
 
     async def _cut_short(self, history: History, budget: int) -> tuple[Rendered, Prompt, int]:
@@ -251,9 +272,9 @@ class _Fit(Struct, eq=False):
     def frame(self, history: History) -> Frame:
         """Kept for all of its kind, unless the history declares tools of its own."""
         if declares(history):
-            return framed(self.request, history, self.known.hosting)
+            return framed(self.request, history, self.means.hosting)
         if self.aim.frame is None:
-            self.aim.frame = framed(self.request, history, self.known.hosting)
+            self.aim.frame = framed(self.request, history, self.means.hosting)
         return self.aim.frame
 
     def moment(self) -> datetime:
