@@ -55,6 +55,8 @@ from antiphon.service.warming import spoken_to, warming
 
 Watch = Callable[[str, str], Witness]
 
+_aside = asyncio.to_thread
+
 _SPOKEN = frozenset({Message})  # nothing that has to be looked up, opened or done
 
 
@@ -135,7 +137,7 @@ class Planner:
         patient: bool = False,
         recent: Recent | None = None,
     ) -> Undertaking:
-        """`opening`: how the Response stood when it was made, if it is in the store already.
+        """`decoded` gets ids of ours if it is stored. `opening`: how the Response stood, if it is in the store already.
 
         `patient` (always for background): its ticket takes a place in the model's queue only when it is awaited, and
         that queue is never full for it. Else Busy is raised when it is. `recent`: what its connection remembers.
@@ -159,11 +161,11 @@ class Planner:
         if not (again or (plain and remembered is None)):
             decoded, earlier = await self._resolved(tenant, decoded, opening, earlier, remembered)
         if opening.store and not again:
-            many = len(decoded.request.input) > AT_ONCE
-            decoded = await asyncio.to_thread(_own, decoded, opening) if many else _own(decoded, opening)
+            given, ids = decoded.request.input, ItemIds(opening.id, "input")
+            decoded.request.input = keep(given, ids) if len(given) <= AT_ONCE else await _aside(keep, given, ids)
         quiet = plain and not (earlier or remembered)  # no item asks for anything but an answer
-        given = decoded if quiet and outline.once else roomy(spoken_to(decoded, earlier) if outline.warms else decoded)
-        prepared = prepare(given, Known(tenant, earlier), aim, self._means)
+        asked = decoded if quiet and outline.once else roomy(spoken_to(decoded, earlier) if outline.warms else decoded)
+        prepared = prepare(asked, Known(tenant, earlier), aim, self._means)
         if not isinstance(prepared, Prepared):
             prepared = await prepared
         if outline.warms:
@@ -309,12 +311,6 @@ class Planner:
         if items is given:
             return decoded
         return replace(decoded, request=replace(decoded.request, input=items), ignored=[*decoded.ignored, *unread])
-
-
-def _own(decoded: Decoded, opening: Response) -> Decoded:
-    """As it is kept: with ids of ours."""
-    items = keep(decoded.request.input, ItemIds(opening.id, "input"))
-    return replace(decoded, request=replace(decoded.request, input=items))
 
 
 def _with_all(decoded: Decoded, earlier: Sequence[InputItem]) -> Decoded:
