@@ -165,7 +165,7 @@ class Planner:
             decoded.request.input = keep(given, ids) if len(given) <= AT_ONCE else await _aside(keep, given, ids)
         quiet = plain and not (earlier or remembered)  # no item asks for anything but an answer
         asked = decoded if quiet and outline.once else roomy(spoken_to(decoded, earlier) if outline.warms else decoded)
-        prepared = prepare(asked, Known(tenant, earlier), aim, self._means)
+        prepared = prepare(asked, Known(tenant, earlier, opened=quiet), aim, self._means)
         if not isinstance(prepared, Prepared):
             prepared = await prepared
         if outline.warms:

@@ -46,7 +46,7 @@ class Known(Struct, frozen=True):
     tenant: str
     earlier: Sequence[InputItem] = ()  # the items before the request's input
     said: Mapping[str, Said] = UNSAID  # what tools said that their items do not say, by the items' ids
-    opened: bool = False  # what is compacted among all items
+    opened: bool = False  # all that is compacted among these and the input, if anything is
 
 
 class Means(Struct, frozen=True):
