@@ -42,6 +42,7 @@ _fields = msgspec.json.Decoder(dict[str, Raw])
 _texts = msgspec.json.Decoder(str | None)
 _inputs = msgspec.json.Decoder(str | list[Any] | None)
 _given = msgspec.json.Decoder(str | list[Any])
+_QUOTE: Final = b'"'
 _HOLE: Final = b'"\\u0000input\\u0000"'  # to find out where an input is
 
 
@@ -51,6 +52,8 @@ class Usual(Struct, frozen=True):
     before: bytes
     after: bytes
     kind: Kind
+    start: int  # where the input begins
+    end: int  # bytes behind it
 
 
 class Kinds:
@@ -144,17 +147,19 @@ def _around(key: Key, kind: Kind, body: bytes, given: bytes) -> Usual | None:
         except DecodeError:
             continue
         if bytes(fields.pop(_INPUT, _NOTHING)) == _HOLE and _key(fields) == key:
-            return Usual(before, after, kind)
+            return Usual(before, after, kind, start, len(after))
     return None
 
 
 def _between(usual: Usual, body: bytes, limits: Limits) -> str | list[Any] | None:
     """The input; None if it is something else, or too much. What is around it is within bounds."""
-    if len(body) > min(limits.structural_bytes, limits.escapes):
+    size = len(body)
+    if size > limits.structural_bytes or size > limits.escapes:
         return None
-    given = body[len(usual.before) : len(body) - len(usual.after)]
+    given = body[usual.start : size - usual.end]
     try:
-        check_bounds(given, limits, above=1)
+        if given[:1] != _QUOTE:  # a string nests nothing
+            check_bounds(given, limits, above=1)
         found: str | list[Any] = _given.decode(given)
     except (DecodeError, UnicodeDecodeError, RecursionError, InvalidValue):
         return None
