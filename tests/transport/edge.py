@@ -125,15 +125,15 @@ class Edge:
     async def flood(self, request: Request) -> None:
         """Written until the client is gone, or forever for those who never read."""
         await request.begin(200, [(b"content-type", b"text/plain")])
-        gone = asyncio.Event()
-        request.line.watch(gone.set)
         written = 0
-        while not gone.is_set():
-            await request.write(b"x" * 16384)
-            written += 16384
-            await asyncio.sleep(0)
-        sys.stderr.write(f"flood ended after {written} bytes\n")
-        request.client_gone()
+        try:
+            with request.line:
+                while True:
+                    await request.write(b"x" * 16384)
+                    written += 16384
+                    await asyncio.sleep(0)
+        finally:
+            sys.stderr.write(f"flood ended after {written} bytes\n")
 
     async def wait(self, request: Request) -> None:
         await asyncio.Event().wait()

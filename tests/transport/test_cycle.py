@@ -12,6 +12,12 @@ pytestmark = pytest.mark.anyio
 LENGTH = (b"content-length", b"2")
 
 
+def cancelling() -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    return task.cancelling()
+
+
 async def awaited(what: object) -> bytes:
     async with asyncio.timeout(5):
         return what if isinstance(what, bytes) else await what  # type: ignore[misc]  # as a Line gives it
@@ -115,30 +121,38 @@ async def test_a_reader_who_is_slow_is_waited_for_by_everything() -> None:
     assert (len(carrier.transport.writes), cycle.complete) == (1, True)
 
 
-async def test_a_client_that_leaves_is_noticed_by_who_reads_and_by_who_watches() -> None:
+async def test_a_client_that_leaves_is_noticed_by_who_reads_and_by_who_works_for_it() -> None:
     cycle = Carrier().cycle()
-    told: list[str] = []
-    cycle.watch(lambda: told.append("gone"))
     reading = asyncio.ensure_future(awaited(cycle.read()))
-    await turn()
-    cycle.leave()
-    assert told == ["gone"]
+    asyncio.get_running_loop().call_soon(cycle.leave)
+    with pytest.raises(ClientGone), cycle:
+        await asyncio.Event().wait()
     with pytest.raises(ClientGone):
         await reading
     with pytest.raises(ClientGone):
         cycle.read()
+    assert not cancelling()
 
 
-async def test_who_watches_too_late_is_told_and_who_does_not_watch_any_more_is_not() -> None:
+async def test_who_begins_to_work_too_late_is_told_and_who_is_done_is_not() -> None:
     cycle = Carrier().cycle()
     cycle.leave()
-    told: list[str] = []
-    cycle.watch(lambda: told.append("late"))
+    with pytest.raises(ClientGone), cycle:
+        await asyncio.Event().wait()
+    with cycle:
+        pass  # it takes no time at all
     await turn()
-    cycle.watch(lambda: told.append("never"))
-    cycle.watch(None)
-    await turn()
-    assert told == ["late"]
+    assert not cancelling()
+
+
+async def test_who_is_cancelled_by_others_too_is_told_of_that() -> None:
+    cycle, task = Carrier().cycle(), asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    cycle.leave()
+    with pytest.raises(asyncio.CancelledError), cycle:
+        await asyncio.Event().wait()
+    assert task.uncancel() == 0
 
 
 async def test_nothing_is_said_to_who_has_left() -> None:

@@ -5,8 +5,10 @@ Whether its client has left is asked only about work that takes longer than a mo
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from types import TracebackType
 from typing import Any
 
+from antiphon.transport.attending import Attended
 from antiphon.transport.line import ClientGone, Header, repeated
 
 Scope = MutableMapping[str, Any]
@@ -17,7 +19,7 @@ Send = Callable[[Message], Awaitable[None]]
 _MOMENT = 0.05  # seconds
 
 
-class AsgiLine:
+class AsgiLine(Attended):
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
         self.path: bytes = scope.get("raw_path") or scope["path"].encode()
@@ -27,13 +29,10 @@ class AsgiLine:
         self.more = True
         self._receive = receive
         self._send = send
-        self._gone: Callable[[], None] | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._cancelled: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._listening: asyncio.Task[None] | None = None
-
-    @property
-    def task(self) -> "asyncio.Task[None] | None":
-        return asyncio.current_task()
 
     async def read(self) -> bytes:
         message = await self._receive()
@@ -56,12 +55,15 @@ class AsgiLine:
     def end(self, piece: bytes = b"") -> Awaitable[None]:
         return self._send({"type": "http.response.body", "body": piece})
 
-    def watch(self, gone: Callable[[], None] | None) -> None:
-        self._gone = gone
-        if gone is None:
-            self.close()
-        else:
-            self._timer = asyncio.get_running_loop().call_later(_MOMENT, self._listen)
+    def __enter__(self) -> None:
+        self._worker = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(_MOMENT, self._listen)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        super().__exit__(kind, error, trace)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -77,11 +79,10 @@ class AsgiLine:
         """Once for all that is done for it."""
         if self._listening is None:
             self._listening = asyncio.get_running_loop().create_task(self._until_gone())
-        elif self._listening.done() and self._gone is not None:
-            self._gone()
+        elif self._listening.done():
+            self._cancel()
 
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        if self._gone is not None:
-            self._gone()
+        self._cancel()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from uvicorn.server import ServerState
 
+from antiphon.transport.attending import Attended
 from antiphon.transport.heads import Heads
 from antiphon.transport.line import CLOSE, ClientGone, Header
 
@@ -42,7 +43,7 @@ class Carrier(Protocol):
         """Nothing more will be said, and the reply is not over."""
 
 
-class Cycle(Struct, eq=False):
+class Cycle(Attended, Struct, eq=False):
     carrier: Carrier
     method: str
     path: bytes
@@ -59,7 +60,8 @@ class Cycle(Struct, eq=False):
     head: bytes = b""  # of a reply, as long as it is held back
     task: asyncio.Task[None] | None = None
     _news: asyncio.Event | None = None  # for who waits for the body
-    _gone: Callable[[], None] | None = None
+    _worker: asyncio.Task[None] | None = None
+    _cancelled: asyncio.Task[None] | None = None
     _first: Callable[[], None] | None = None
 
     def read(self) -> bytes | Awaitable[bytes]:
@@ -95,7 +97,7 @@ class Cycle(Struct, eq=False):
         self.gone = True
         if self._news is not None:
             self._news.set()
-        self._tell_gone()
+        self._cancel()
 
     def reply(self, status: int, headers: Sequence[Header], body: bytes) -> Awaitable[None] | None:
         carrier = self.carrier
@@ -149,13 +151,12 @@ class Cycle(Struct, eq=False):
     def is_open(self) -> bool:
         return not self.gone and not self.carrier.transport.is_closing()
 
-    def watch(self, gone: Callable[[], None] | None) -> None:
-        self._gone = gone
-        if gone is not None:
-            if self.carrier.read_paused:  # who does not read does not notice either
-                self.carrier.resume_reading()
-            if self.gone:
-                asyncio.get_running_loop().call_soon(self._tell_gone)
+    def __enter__(self) -> None:
+        self._worker = self.task
+        if self.carrier.read_paused:  # who does not read does not notice either
+            self.carrier.resume_reading()
+        if self.gone:
+            asyncio.get_running_loop().call_soon(self._cancel)
 
     def close(self) -> None:
         if self.task is not None:
@@ -206,8 +207,3 @@ class Cycle(Struct, eq=False):
         piece = self.read()
         assert isinstance(piece, bytes)
         return piece
-
-    def _tell_gone(self) -> None:
-        gone, self._gone = self._gone, None
-        if gone is not None:
-            gone()

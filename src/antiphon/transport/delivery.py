@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from antiphon.service.source import Source
 from antiphon.transport import sse
-from antiphon.transport.attending import Attendance
 from antiphon.transport.http import Header, Request
 from antiphon.transport.listener import Listener
 from antiphon.transport.outlet import open_outlet
@@ -36,7 +35,7 @@ class Delivery:
 
     async def result(self, request: Request, source: Source, headers: Sequence[Header] = ()) -> None:
         try:
-            with Attendance(request.line):
+            with request.line:
                 await request.reply(200, await source.result(), headers)
         finally:
             await source.leave()

@@ -14,7 +14,6 @@ from antiphon.agent.exchange import Exchange
 from antiphon.errors import AntiphonError
 from antiphon.protocol.codec import encode
 from antiphon.transport import sse
-from antiphon.transport.attending import Attendance
 from antiphon.transport.http import Header, Request
 from antiphon.transport.listener import Listener
 from antiphon.transport.outlet import Frames, Outlet, open_outlet
@@ -54,7 +53,7 @@ class ExchangeDelivery:
 
     async def result(self, request: Request, exchange: Exchange, headers: Sequence[Header] = ()) -> None:
         try:
-            with Attendance(request.line):
+            with request.line:
                 await request.reply(200, encode(await exchange.result()), headers)
         finally:
             await exchange.leave()

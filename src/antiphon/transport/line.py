@@ -4,9 +4,9 @@ Whatever is said to somebody who has left is dropped. What is given back has to 
 much unread.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Sequence
+from types import TracebackType
 from typing import Protocol
 
 Header = tuple[bytes, bytes]
@@ -57,12 +57,13 @@ class Line(Protocol):
     def end(self, piece: bytes = b"") -> Awaitable[None] | None:
         """The last piece."""
 
-    @property
-    def task(self) -> asyncio.Task[None] | None:
-        """That answers it."""
+    def __enter__(self) -> None:
+        """From now on its task works for the client, and is cancelled if that leaves or has left (attending.py)."""
 
-    def watch(self, gone: Callable[[], None] | None) -> None:
-        """What is called, once, when the client has left; None: nobody wants to know any more."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raises ClientGone in place of the CancelledError that this was."""
 
     def close(self) -> None:
         """Nothing more will be said, whether or not the reply came to its end."""

@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from antiphon.transport import sse
-from antiphon.transport.attending import Attendance
 from antiphon.transport.http import Request
 from antiphon.transport.outlet import Outlet
 
@@ -34,7 +33,6 @@ class Listener:
         keepalive: Callable[[Any], bytes] = sse.keepalive,
     ) -> None:
         self._line = request.line
-        self._attendance = Attendance(request.line)
         self._source = source
         self._keepalive = keepalive
         self._pause = ping_interval / _LOOKS  # 0: no keep-alives
@@ -46,7 +44,7 @@ class Listener:
         self._breaking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._attendance.__enter__()
+        self._line.__enter__()
         self._rest()
         return self
 
@@ -58,7 +56,7 @@ class Listener:
         if self._breaking is not None:
             self._breaking.cancel()
             await asyncio.wait([self._breaking])
-        self._attendance.__exit__(kind, error, trace)
+        self._line.__exit__(kind, error, trace)
 
     def _rest(self) -> None:
         """Until it is time to look again."""
