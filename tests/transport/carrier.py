@@ -1,6 +1,7 @@
 """A connection as a cycle knows it, with a transport that remembers the writes."""
 
 import asyncio
+from collections import deque
 from typing import Any
 
 from uvicorn.server import ServerState
@@ -36,6 +37,7 @@ class Carrier:
         self.transport: Any = Transport()
         self.write_paused = False
         self.read_paused = False
+        self.waiting: deque[Cycle] = deque()
         self.seen: list[str] = []
         self._writable = asyncio.Event()
 

@@ -25,8 +25,19 @@ async def awaited(what: object) -> bytes:
 
 async def test_a_whole_reply_is_one_write() -> None:
     carrier = Carrier()
-    assert carrier.cycle().reply(200, [LENGTH], b"{}") is None
+    cycle = carrier.cycle()
+    assert cycle.reply(200, [LENGTH], b"{}") is None
     assert carrier.transport.writes == [b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"]
+    assert cycle.complete
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_after_a_reply_it_is_the_turn_of_who_waits_or_of_who_was_not_read(waits: bool) -> None:
+    carrier = Carrier()
+    carrier.read_paused = not waits
+    if waits:
+        carrier.waiting.append(carrier.cycle())
+    carrier.cycle().reply(200, [LENGTH], b"{}")
     assert carrier.seen == ["replied"]
 
 

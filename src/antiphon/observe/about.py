@@ -38,12 +38,3 @@ def note_response(response_id: str) -> None:
         ABOUT.set(About(response=response_id))
     else:
         about.response = response_id
-
-
-def note_tokens(read: int, cached: int, written: int) -> None:
-    """A run came to its end."""
-    about = ABOUT.get()
-    if about is not None:
-        about.input_tokens += read
-        about.cached_tokens += cached
-        about.output_tokens += written

@@ -67,11 +67,24 @@ class Kinds:
 
     def decode(self, body: bytes, limits: Limits) -> Decoded:
         """What `decode_create` gives. In the event loop's thread only."""
+        size = len(body)
         for usual in self._usual:
-            if body.startswith(usual.before) and body.endswith(usual.after):
-                given = _between(usual, body, limits)
-                if given is not None:
-                    return _of_kind(usual.kind, None, given, len(body), limits)
+            if not body.startswith(usual.before) or not body.endswith(usual.after):
+                continue
+            if size > limits.structural_bytes or size > limits.escapes:
+                break  # there may be too much in its input; what is around that is within bounds
+            given = body[usual.start : size - usual.end]
+            try:
+                if given[:1] != _QUOTE:  # a string nests nothing
+                    check_bounds(given, limits, above=1)
+                found = _given.decode(given)
+            except (DecodeError, UnicodeDecodeError, RecursionError, InvalidValue):
+                continue
+            return _of_kind(usual.kind, None, found, size, limits)
+        return self._cut(body, limits)
+
+    def _cut(self, body: bytes, limits: Limits) -> Decoded:
+        """By its fields."""
         check_bounds(body, limits)
         try:
             fields = _fields.decode(body)
@@ -149,21 +162,6 @@ def _around(key: Key, kind: Kind, body: bytes, given: bytes) -> Usual | None:
         if bytes(fields.pop(_INPUT, _NOTHING)) == _HOLE and _key(fields) == key:
             return Usual(before, after, kind, start, len(after))
     return None
-
-
-def _between(usual: Usual, body: bytes, limits: Limits) -> str | list[Any] | None:
-    """The input; None if it is something else, or too much. What is around it is within bounds."""
-    size = len(body)
-    if size > limits.structural_bytes or size > limits.escapes:
-        return None
-    given = body[usual.start : size - usual.end]
-    try:
-        if given[:1] != _QUOTE:  # a string nests nothing
-            check_bounds(given, limits, above=1)
-        found: str | list[Any] = _given.decode(given)
-    except (DecodeError, UnicodeDecodeError, RecursionError, InvalidValue):
-        return None
-    return found
 
 
 def _is_name(before: str, limits: Limits) -> bool:

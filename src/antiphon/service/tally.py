@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from antiphon.agent.exchange import Exchange
 from antiphon.agent.run import Run
+from antiphon.core.prompt import Counts
 from antiphon.observe import Metrics
-from antiphon.observe.about import note_tokens
-from antiphon.service.quotas import spend
+from antiphon.observe.about import ABOUT
+from antiphon.service.quotas import BILL
 
 
 class Tally:
@@ -15,9 +16,7 @@ class Tally:
 
     def ended(self, run: Run) -> None:
         counts, start, first_at = run.counts, run.started_at, run.hearing.first_at
-        read, written = counts.input_tokens, counts.output_tokens
-        spend(read + written)
-        note_tokens(read, counts.cached_tokens, written)
+        _charge(counts, counts.input_tokens + counts.output_tokens)
         first = None if first_at is None else first_at - start
         self._metrics.response_done(run.ending.status, counts, first, (run.ended_at or start) - start)
         if run.insisted:
@@ -29,11 +28,20 @@ class Tally:
         end = exchange.ended_at or exchange.started_at
         first = None if exchange.first_at is None else exchange.first_at - exchange.started_at
         counts = exchange.counts
-        spend((counts.input_tokens + counts.output_tokens) or None)
-        note_tokens(counts.input_tokens, counts.cached_tokens, counts.output_tokens)
+        _charge(counts, (counts.input_tokens + counts.output_tokens) or None)
         self._metrics.response_done(exchange.status, counts, first, end - exchange.started_at)
         self._insisted(exchange.insisted)
 
     def _insisted(self, outcomes: Sequence[tuple[str, str]]) -> None:
         for reason, outcome in outcomes:
             self._metrics.insisted(reason, outcome)
+
+
+def _charge(counts: Counts, tokens: int | None) -> None:
+    """On the bill, and in the log, of whatever this task works for."""
+    if (bill := BILL.get()) is not None:
+        bill.spend(tokens)
+    if (about := ABOUT.get()) is not None:
+        about.input_tokens += counts.input_tokens
+        about.cached_tokens += counts.cached_tokens
+        about.output_tokens += counts.output_tokens

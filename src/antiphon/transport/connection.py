@@ -43,8 +43,8 @@ Awaited = Literal["head", "body", "request", "nothing"]
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_active", "_answer", "_arrived", "_between", "_fault", "_fresh", "_head_cap", "_headers", "_known", "_owed",
-        "_receiving", "_refused_at", "_seen", "_settings", "_since", "_unread", "_url", "_waiting", "_writable",
-        "cycle", "heads", "loop", "parser", "read_paused", "state", "transport", "write_paused",
+        "_receiving", "_refused_at", "_seen", "_settings", "_since", "_unread", "_url", "_writable", "cycle",
+        "heads", "loop", "parser", "read_paused", "state", "transport", "waiting", "write_paused",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._headers: list[Header] = []
         self._receiving: Cycle | None = None  # whose body is being read
-        self._waiting: deque[Cycle] = deque()  # until those before them are answered
+        self.waiting: deque[Cycle] = deque()  # until those before them are answered
         self._fault: AntiphonError = BadRequest("This is not a well-formed HTTP request.")
         self._seen: tuple[Cycle | None, Awaited] = (None, "head")  # at the last look at the clocks
         self._since = self.loop.time()  # it was first seen
@@ -108,7 +108,15 @@ class Connection(asyncio.Protocol):
             if known is None or not (length := known.length_in(data)):
                 self._parse(data)
                 return
-            data = self._meet_again(known, length, data)
+            start, size = known.size + len(length), int(length)
+            body = data[start : start + size]
+            self._owed = owed = size - len(body)
+            self._between = not owed
+            fields = {**known.fields, LENGTH: length}
+            self._come(Cycle(self, known.method, known.path, known.query, fields, (), True, body, owed > 0))
+            if len(body) > READ_BUFFER:
+                self._pause_reading()
+            data = data[start + size :]
 
     def _parse(self, data: bytes) -> None:
         self._arrived += len(data)
@@ -127,19 +135,6 @@ class Connection(asyncio.Protocol):
         self._fresh = b""
         if self._arrived > self._head_cap:
             self._refuse(self._too_large())
-
-    def _meet_again(self, known: Familiar, length: bytes, data: bytes) -> bytes:
-        """A request whose head is known. What follows it is given back."""
-        start, size = known.size + len(length), int(length)
-        body = data[start : start + size]
-        self._owed = size - len(body)
-        fields = {**known.fields, LENGTH: length}
-        cycle = Cycle(self, known.method, known.path, known.query, fields, body=body, more=self._owed > 0)
-        self._between = not cycle.more
-        self._come(cycle)
-        if len(body) > READ_BUFFER:
-            self._pause_reading()
-        return data[start + size :]
 
     def _take_owed(self, data: bytes) -> bytes:
         """The body goes on. What follows it is given back."""
@@ -205,10 +200,10 @@ class Connection(asyncio.Protocol):
     def replied(self, cycle: Cycle) -> None:
         if not cycle.keep_alive:
             self.transport.close()
-        elif (self.read_paused or self._waiting) and not self.transport.is_closing():
+        elif (self.read_paused or self.waiting) and not self.transport.is_closing():
             self.resume_reading()
-            if self._waiting:
-                self._start(self._waiting.popleft())
+            if self.waiting:
+                self._start(self.waiting.popleft())
 
     def left_open(self, cycle: Cycle) -> None:
         if cycle.started:
@@ -290,8 +285,8 @@ class Connection(asyncio.Protocol):
         if before is None or before.complete:
             self._start(cycle)
         else:
-            self._waiting.append(cycle)
-            if len(self._waiting) >= PIPELINED:
+            self.waiting.append(cycle)
+            if len(self.waiting) >= PIPELINED:
                 self._pause_reading()
 
     def _start(self, cycle: Cycle) -> None:
@@ -313,7 +308,7 @@ class Connection(asyncio.Protocol):
         """For the application, nobody is there any more."""
         if self._active is not None and not self._active.complete:
             self._active.leave()
-        self._waiting.clear()
+        self.waiting.clear()
 
     def _wants_socket(self) -> bool:
         headers = dict(self._headers)

@@ -5,6 +5,7 @@ of the event loop. Nothing is made here to wait with before somebody has to wait
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ class Carrier(Protocol):
     heads: Heads
     state: ServerState  # with the headers that every reply has, and the tasks that answer
     transport: asyncio.Transport
+    waiting: "deque[Cycle]"  # those whose turn it is after this one
     read_paused: bool  # is the client let wait, since enough of what it sent waits?
     write_paused: bool  # has the client too much unread?
 
@@ -37,7 +39,7 @@ class Carrier(Protocol):
     def resume_reading(self) -> None: ...
 
     def replied(self, cycle: "Cycle") -> None:
-        """Its reply is over: the next one's turn, if the connection is to be kept."""
+        """Its reply is over: the next one's turn, if there is one and the connection is to be kept."""
 
     def left_open(self, cycle: "Cycle") -> None:
         """Nothing more will be said, and the reply is not over."""
@@ -107,7 +109,8 @@ class Cycle(Attended, Struct, eq=False):
             return self._when_read(self.reply, status, headers, body)
         carrier.transport.write(self._begun(status, headers, b"" if self.method == "HEAD" else body))
         self.complete = True
-        carrier.replied(self)
+        if carrier.waiting or carrier.read_paused or not self.keep_alive:  # as a rule nothing follows from it
+            carrier.replied(self)
         return None
 
     def begin(self, status: int, headers: Sequence[Header]) -> Awaitable[None] | None:

@@ -63,12 +63,17 @@ class Request:
 
     async def read_body(self, limits: Limits) -> bytes:
         """All of a JSON body; refused as soon as it is known to be too large or of another type."""
+        body = self.body_at_hand(limits)
+        return await self._read(limits.body_bytes) if body is None else body
+
+    def body_at_hand(self, limits: Limits) -> bytes | None:
+        """The same where all of it has come already; None: it has to be waited for, or looked at more closely."""
         headers, line = self.headers, self.line
         if self.repeated or headers.get(b"content-type") != b"application/json":
             self._check_media_type()
         if line.more or b"content-encoding" in headers or b"transfer-encoding" in headers:
-            return await self._read(limits.body_bytes)
-        body = line.read()  # all of it is there
+            return None
+        body = line.read()
         assert isinstance(body, bytes)
         if len(body) > limits.body_bytes:
             raise _too_large(limits.body_bytes)

@@ -54,7 +54,9 @@ class ResponsesEndpoint:
         )
 
     async def create(self, request: Request) -> None:
-        body = await request.read_body(self._limits)
+        body = request.body_at_hand(self._limits)
+        if body is None:
+            body = await request.read_body(self._limits)
         if len(body) <= AT_ONCE:
             asked = self._kinds.decode(body, self._limits)
         else:
