@@ -9,7 +9,7 @@ from antiphon.config import Config
 from antiphon.errors import NotAuthenticated
 from antiphon.transport.asgi import AsgiLine
 from antiphon.transport.guard import PUBLIC, Guard
-from antiphon.transport.http import Request
+from antiphon.transport.http import Request, received
 from tests.asgi import JSON, Answer, Header, call, http_scope
 from tests.transport.edge import Edge
 
@@ -107,7 +107,7 @@ async def test_a_keys_check_takes_as_long_for_a_good_beginning_as_for_a_bad_one(
 
 
 def asked(path: str, headers: list[Header]) -> Request:
-    return Request(AsgiLine(http_scope("GET", path.encode(), headers), _none, _none))
+    return received(AsgiLine(http_scope("GET", path.encode(), headers), _none, _none), Request)
 
 
 async def _none(*_: object) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from antiphon.config import Config
 from antiphon.limits import Limits
 from antiphon.transport.asgi import AsgiLine
-from antiphon.transport.http import ClientGone, Request
+from antiphon.transport.http import ClientGone, Request, received
 from tests.asgi import HOST, JSON, Answer, Header, call, http_scope
 from tests.transport.edge import Edge
 
@@ -114,7 +114,7 @@ async def test_a_client_that_leaves_while_sending_gets_no_answer() -> None:
     await edge.app(http_scope("POST", b"/v1/echo", [HOST, JSON]), receive, send)
     assert b'antiphon_requests_total{route="/v1/echo",status="499"} 1' in edge.metrics.text()
     with pytest.raises(ClientGone):
-        await Request(AsgiLine(http_scope("POST", b"/", [JSON]), _gone, send)).read_body(Limits())
+        await received(AsgiLine(http_scope("POST", b"/", [JSON]), _gone, send), Request).read_body(Limits())
 
 
 async def _gone() -> Any:

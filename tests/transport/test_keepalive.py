@@ -10,7 +10,7 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.transport.http import Request
+from antiphon.transport.http import Request, received
 from antiphon.transport.listener import Listener
 from antiphon.transport.outlet import open_outlet
 from tests.asgi import HOST, JSON, Answer, http_scope
@@ -61,7 +61,7 @@ async def test_what_is_said_in_the_last_moment_leaves_no_silence_to_be_broken(sp
     carrier = Carrier()
     cycle = carrier.cycle()
     assert cycle.begin(200, []) is None
-    async with Listener(Request(cycle), Silent(), 60.0, lambda last: b"still here") as listener:
+    async with Listener(received(cycle, Request), Silent(), 60.0, lambda last: b"still here") as listener:
         listener.outlet = outlet = open_outlet(cycle)
         outlet.last = "a word"
         for _ in range(5):

@@ -8,7 +8,7 @@ from msgspec import Struct
 from antiphon.errors import BadRequest
 from antiphon.protocol.lists import ItemsQuery
 from antiphon.transport.asgi import AsgiLine
-from antiphon.transport.http import Request
+from antiphon.transport.http import Request, received
 from antiphon.transport.query import read_query
 from antiphon.transport.stored import RetrieveQuery
 from tests.asgi import HOST, http_scope
@@ -19,7 +19,7 @@ async def _unused(*_: Any) -> Any:
 
 
 def request(query: str) -> Request:
-    return Request(AsgiLine(http_scope("GET", f"/x?{query}".encode(), [HOST]), _unused, _unused))
+    return received(AsgiLine(http_scope("GET", f"/x?{query}".encode(), [HOST]), _unused, _unused), Request)
 
 
 def read(query: str, kind: type[Struct] = ItemsQuery) -> Any:

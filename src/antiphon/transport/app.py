@@ -14,12 +14,12 @@ from antiphon.observe.about import ABOUT
 from antiphon.transport import problems
 from antiphon.transport.asgi import AsgiLine, Receive, Scope, Send
 from antiphon.transport.guard import Guard
-from antiphon.transport.http import WEBSOCKET, ClientGone, Request, Route
+from antiphon.transport.http import WEBSOCKET, ClientGone, Request, Route, received
 from antiphon.transport.metering import Metering
 from antiphon.transport.routing import Router
 from antiphon.transport.standard_headers import StandardHeaders
 from antiphon.transport.watching import TRACEPARENT, UNWATCHED, Watching
-from antiphon.transport.websocket.upgrade import Upgrade
+from antiphon.transport.websocket.upgrade import asked_upgrade
 
 _log = logging.getLogger(__name__)
 _NOWHERE = "none"  # the route of what was refused before it had one
@@ -72,14 +72,14 @@ class App:
         if scope["type"] == "http":
             line = AsgiLine(scope, receive, send)
             try:
-                await self.answer(Request(line))
+                await self.answer(received(line, Request))
             finally:
                 ABOUT.set(None)  # the task is the server's, and what it does next is not for this request
                 await line.ended()
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
-            await self.answer(Upgrade(scope, receive, send))
+            await self.answer(asked_upgrade(scope, receive, send))
 
     def count_refusal(self, status: int) -> None:
         """The server refused what never became a request."""

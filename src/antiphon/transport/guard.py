@@ -21,7 +21,6 @@ PUBLIC = frozenset({b"/health", b"/ready", b"/version"})
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 EVERYBODY = Principal(tenant=TENANT)  # where there are no keys
-NOBODY = Principal(tenant="", scopes=frozenset())  # who asks for what is public
 
 _NAME_BYTES = b"abcdefghijklmnopqrstuvwxyz0123456789.-_"
 _ADDRESS_BYTES = b"abcdef0123456789:."
@@ -51,7 +50,6 @@ class Guard:
     def check(self, request: Request) -> Awaitable[None] | None:
         """Raises for a request that may not come in; says whose it is. What is given back has to be awaited: it is a
         key that the store has to be asked for."""
-        request.principal, request.tenant = NOBODY, ""  # as long as nobody is known
         headers = request.headers
         host = request.header_once(b"host") if request.repeated else headers.get(b"host")
         if host not in self._known_hosts:

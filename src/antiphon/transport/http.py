@@ -4,10 +4,11 @@ Nothing else reads a body or starts a reply. This runs on every request and is k
 no framework objects. The clocks on what a client sends and reads are the server's (server.py).
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from io import BytesIO
 from time import perf_counter
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -28,34 +29,31 @@ GONE = 499  # never sent; what the metrics call a request whose client left befo
 
 _ID_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _ID_LENGTH = 128
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+NOBODY = Principal(tenant="", scopes=frozenset())  # as long as it is not known who asks, and for what is public
+
+R = TypeVar("R", bound="Request")
 
 
-class Request:
-    """One request and the one reply to it."""
+class Request(Struct, eq=False):
+    """One request and the one reply to it (`received`)."""
 
-    __slots__ = (
-        "about", "account", "began", "headers", "id", "ignored", "line", "method", "params", "path", "principal",
-        "repeated", "reply_headers", "status", "tenant",
-    )  # fmt: skip
-
-    params: dict[str, str]  # what fills the names in the path; only where it has any
-    principal: Principal  # whose request it is; the guard says so
-    tenant: str  # the principal's
-
-    def __init__(self, line: Line) -> None:
-        self.began = perf_counter()
-        self.line = line
-        self.method = line.method
-        # As it came, not decoded: `/v1%2fresponses` is not `/v1/responses`. What is matched is what is authorised.
-        self.path = line.path
-        self.headers = headers = line.fields
-        self.repeated = line.repeated
-        self.id = _request_id(headers[b"x-request-id"]) if b"x-request-id" in headers else new_id("req")
-        self.reply_headers: list[Header] = [(b"x-request-id", self.id.encode())]
-        self.status = 0
-        self.about = About(self.id)  # what becomes known of it, for logs
-        self.account: Account | None = None  # what it is held to, if to anything
-        self.ignored: Sequence[str] = ()  # names of what was sent and changes nothing; a header tells them
+    line: Line
+    method: str
+    path: bytes  # as it came: `/v1%2fresponses` is not `/v1/responses`, and what is matched is what is authorised
+    headers: dict[bytes, bytes]
+    repeated: Collection[bytes]
+    id: str
+    reply_headers: list[Header]
+    about: About  # what becomes known of it, for logs
+    began: float
+    principal: Principal = NOBODY  # whose request it is; the guard says so
+    tenant: str = ""  # the principal's
+    params: Mapping[str, str] = _NONE  # what fills the names in the path
+    account: Account | None = None  # what it is held to, if to anything
+    status: int = 0
+    ignored: Sequence[str] = ()  # names of what was sent and changes nothing; a header tells them
 
     def header_once(self, name: bytes) -> bytes | None:
         """A header that must not be repeated; None if it is missing or ambiguous."""
@@ -175,6 +173,14 @@ class Request:
             if whole.tell() > cap:
                 raise _too_large(cap)
         return whole.getvalue()
+
+
+def received(line: Line, make: Callable[..., R]) -> R:
+    """What has come now. `make`: a Request, or what is one."""
+    headers = line.fields
+    name = _request_id(headers[b"x-request-id"]) if b"x-request-id" in headers else new_id("req")
+    reply = [(b"x-request-id", name.encode())]
+    return make(line, line.method, line.path, headers, line.repeated, name, reply, About(name), perf_counter())
 
 
 Endpoint = Callable[[Request], Awaitable[None]]

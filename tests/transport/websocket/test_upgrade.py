@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.transport.websocket.upgrade import Upgrade
+from antiphon.transport.websocket.upgrade import Upgrade, asked_upgrade
 from tests.asgi import HOST
 from tests.transport.websocket.talking import ANSWERS, socket_scope
 
@@ -23,7 +23,7 @@ class Server:
 
     def upgrade(self, **extensions: Any) -> Upgrade:
         scope = {**socket_scope("/v1/responses", [HOST, (b"x-request-id", b"req_1")]), "extensions": extensions}
-        return Upgrade(scope, self.receive, self.send)
+        return asked_upgrade(scope, self.receive, self.send)
 
 
 async def test_it_is_accepted_with_the_headers_of_every_reply() -> None:
