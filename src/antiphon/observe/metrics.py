@@ -1,6 +1,7 @@
 """The series of the server, told of what happened in the words of the domain. Names are shaped as in vLLM."""
 
 import platform
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -105,8 +106,10 @@ class Metrics:
         if series is None:
             series = self._requests[route, str(status)], self._durations[(route,)]
             self._by_route[route, status] = series
-        series[0].value += 1.0
-        series[1].observe(seconds)
+        requests, durations = series
+        requests.value += 1.0
+        durations.counts[bisect_left(DURATIONS, seconds)] += 1  # as `observe` does, here and below: everybody comes by
+        durations.sum += seconds
 
     def response_done(self, status: str, counts: TokenCounts, ttft: float | None, duration: float) -> None:
         """A response came to its end. Both times, in seconds, begin at its creation; None: there was no token."""
@@ -114,7 +117,9 @@ class Metrics:
         if ended is None:
             ended = self._by_status[status] = self._responses[(status,)]
         ended.value += 1.0
-        self._latency.observe(duration)
+        latency = self._latency
+        latency.counts[bisect_left(DURATIONS, duration)] += 1
+        latency.sum += duration
         self._prompt.value += counts.input_tokens
         self._cached.value += counts.cached_tokens
         self._generated.value += counts.output_tokens
