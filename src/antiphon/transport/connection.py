@@ -108,6 +108,7 @@ class Connection(asyncio.Protocol):
             if known is None or not (length := known.length_in(data)):
                 self._parse(data)
                 return
+            # A request whose head is known: not repeated in any name, and others may follow it.
             start, size = known.size + len(length), int(length)
             body = data[start : start + size]
             self._owed = owed = size - len(body)
