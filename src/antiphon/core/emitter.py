@@ -35,9 +35,9 @@ from antiphon.core.deltas import (
     Turned,
 )
 from antiphon.core.entries import Began, Ended, Entry
-from antiphon.core.fold import ADDING, Ending, closing, follow
+from antiphon.core.fold import Ending, closing
 from antiphon.core.obfuscation import obfuscate
-from antiphon.core.open_items import OpenCall, OpenMessage, OpenReasoning, Status
+from antiphon.core.open_items import OpenCall, OpenMessage, OpenReasoning, Status, begin_message
 from antiphon.core.open_parts import OpenText, Out
 from antiphon.core.open_server_item import GONE_ON, OpenMcpCall, OpenServerItem
 from antiphon.core.required_input import required_input
@@ -65,11 +65,11 @@ class Emitter:
 
     __slots__ = (
         "_before", "_calls", "_grown", "_ids", "_items", "_new_id", "_number", "_obfuscates", "_open", "_output",
-        "_phase", "_response", "_served", "_text", "_untold", "gathers", "hushed", "log",
+        "_phase", "_served", "_text", "_untold", "gathers", "hushed", "log", "told",
     )  # fmt: skip
 
     def __init__(self, response: Response, new_id: NewId, obfuscates: bool = False, log: Log | None = None) -> None:
-        self._response = response  # as an event told of it last
+        self.told = response  # as an event told of it last: of one that has ended, all
         self._output = [*response.output]  # what was said since included
         self._grown = False  # beyond the Response
         self.log = log  # None for a response that nobody keeps
@@ -94,9 +94,9 @@ class Emitter:
     def response(self) -> Response:
         """As it stands. Nobody changes it: what is said next is in another one."""
         if self._grown:
-            self._response = replace(self._response, output=[*self._output])
+            self.told = replace(self.told, output=[*self._output])
             self._grown = False
-        return self._response
+        return self.told
 
     def item_id(self, key: int) -> str:
         """Of the call, or of what the server did, that began last under this key."""
@@ -121,9 +121,9 @@ class Emitter:
     def in_progress(self) -> Out:
         if self.log is not None:
             self.log.append((Began(),))
-        response = self.response if self._grown else self._response
+        response = self.response if self._grown else self.told
         if response.status != "in_progress":
-            self._response = response = replace(response, status="in_progress")
+            self.told = response = replace(response, status="in_progress")
         return [] if self.hushed else self._numbered([ev.InProgress(response=response)])
 
     def feed(self, deltas: Iterable[Delta]) -> Out:
@@ -178,7 +178,7 @@ class Emitter:
         if self.log is not None:
             self.log.append((ended,))
         output = [*self._output]
-        self._before = self._response, output, self._number, self._items, self._open, self._calls, self._served
+        self._before = self.told, output, self._number, self._items, self._open, self._calls, self._served
         out: Out = []
         completed = ended.status == "completed"
         if completed and self._open is None and not (self._served or ended.silent) and says_nothing(output):
@@ -187,14 +187,14 @@ class Emitter:
         if self._served:
             self._cut_served(out)
         self._sealed(out)
-        self._response, self._grown = closing(self._response, self._output, ended), False
-        return [] if self.hushed else self._untold + out + self._numbered(terminal(self._response, ended))
+        self.told, self._grown = closing(self.told, self._output, ended), False
+        return [] if self.hushed else self._untold + out + self._numbered(terminal(self.told, ended))
 
     def instead(self, error: AntiphonError, at: int) -> Out:
         """The end could not be kept, so nobody was told of it: all that `finish` gave is replaced by these events."""
         assert self._before is not None
-        usage = self._response.usage
-        self._response, self._output, self._number, self._items, self._open, self._calls, self._served = self._before
+        usage = self.told.usage
+        self.told, self._output, self._number, self._items, self._open, self._calls, self._served = self._before
         if self.log is not None:
             self.log.pop()
         return self.end(Ended(status="failed", fault=fault_of(error), usage=usage, at=at))
@@ -250,7 +250,7 @@ class Emitter:
         if not isinstance(self._open, OpenMessage):
             if self._items:
                 self._close_all(out)
-            self._open = OpenMessage(self._new_id("msg"), self._items, out, self._phase)
+            self._open = begin_message(self._new_id("msg"), self._items, self._phase, out)
             self._items += 1
             self._phase = None
         return self._open
@@ -356,8 +356,11 @@ class Emitter:
         for event in out:
             event.sequence_number = number
             number += 1
-            if type(event) in ADDING:
-                follow(self._output, event)
+            if type(event) is ev.OutputItemAdded:
+                self._output.append(event.item)
+                self._grown = True
+            elif type(event) is ev.OutputItemDone:
+                self._output[event.output_index] = event.item
                 self._grown = True
         self._number = number
         if self._obfuscates:

@@ -1,7 +1,8 @@
-"""The one place where a Response is assembled: `opening`, then its output by `follow` for each event, then `closing`.
+"""What a Response becomes: by an event (`apply`), by all of a stream (`fold`), and at its end (`closing`).
 
-Deltas change nothing here: the `done` events carry what they add up to. A Response handed out in an
-event is never changed afterwards, so an event can be encoded at any later time.
+The emitter lets its output grow as `apply` does, without another Response for each item. Deltas change nothing here:
+the `done` events carry what they add up to. A Response handed out in an event is never changed afterwards, so an event
+can be encoded at any later time.
 """
 
 from collections.abc import Iterable
@@ -17,9 +18,6 @@ from antiphon.protocol import events as ev
 from antiphon.protocol.items import OutputItem
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError
 
-# The others that change a Response carry all of it.
-ADDING = frozenset({ev.OutputItemAdded, ev.OutputItemDone})
-
 
 class Ending(Struct, frozen=True, kw_only=True):
     """How a response ended: by itself, cut short, by an error, or by someone's wish."""
@@ -30,19 +28,14 @@ class Ending(Struct, frozen=True, kw_only=True):
     silent: bool = False  # nothing was to be said
 
 
-def follow(output: list[OutputItem], event: ev.Event) -> None:
-    """Let the items said so far keep up with an event that adds to them."""
+def apply(response: Response, event: ev.Event) -> Response:
+    output = [*response.output]
     if type(event) is ev.OutputItemAdded:
         output.append(event.item)
     elif type(event) is ev.OutputItemDone:
         output[event.output_index] = event.item
-
-
-def apply(response: Response, event: ev.Event) -> Response:
-    if type(event) not in ADDING:
+    else:  # the others that change a Response carry all of it
         return event.response if isinstance(event, ev.ResponseEvent) else response
-    output = [*response.output]
-    follow(output, event)
     return replace(response, output=output)
 
 

@@ -11,10 +11,10 @@ could not be kept is told again, in other words.
 
 from typing import Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core.deltas import CallStarted, Citation, Refusal, Sealed, Summary, Thought
-from antiphon.core.open_parts import OpenRefusal, OpenSummary, OpenText, OpenThought, Out
+from antiphon.core.open_parts import OpenRefusal, OpenSummary, OpenText, OpenThought, Out, added
 from antiphon.protocol import events as ev
 from antiphon.protocol.items import (
     CustomToolCall,
@@ -32,19 +32,14 @@ from antiphon.protocol.items import (
 Status = Literal["completed", "incomplete"]
 
 
-class OpenMessage:
+class OpenMessage(Struct, eq=False):
     """Text and refusal parts, one open at a time."""
 
-    __slots__ = ("_content", "_id", "_index", "_part", "_phase")
-
-    def __init__(self, item_id: str, index: int, out: Out, phase: Phase | None = None) -> None:
-        self._id = item_id
-        self._index = index
-        self._phase = phase or UNSET
-        self._content: list[OutputText | RefusalPart] = []
-        self._part: OpenText | OpenRefusal | None = None
-        item = Message(id=item_id, role="assistant", status="in_progress", content=[], phase=self._phase)
-        out.append(ev.OutputItemAdded(output_index=index, item=item))
+    _id: str
+    _index: int
+    _phase: Phase | UnsetType
+    _content: list[OutputText | RefusalPart] = []
+    _part: OpenText | OpenRefusal | None = None
 
     @property
     def text(self) -> OpenText | None:
@@ -61,7 +56,10 @@ class OpenMessage:
         if not isinstance(self._part, OpenText):
             if self._part is not None:
                 self._close_part(out)
-            self._part = OpenText((self._id, self._index, len(self._content)), out, hushed)
+            place = self._id, self._index, len(self._content)
+            self._part = OpenText(place, hushed)
+            if not hushed:
+                out.append(added(place, OutputText(text="")))
         return self._part
 
     def close(self, status: Status, out: Out) -> None:
@@ -81,6 +79,13 @@ class OpenMessage:
         if self._part is not None:
             self._content.append(self._part.close(out))
             self._part = None
+
+
+def begin_message(item_id: str, index: int, phase: Phase | None, out: Out) -> OpenMessage:
+    said = phase or UNSET
+    item = Message(id=item_id, role="assistant", status="in_progress", content=[], phase=said)
+    out.append(ev.OutputItemAdded(output_index=index, item=item))
+    return OpenMessage(item_id, index, said)
 
 
 class OpenReasoning:

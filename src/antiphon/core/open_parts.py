@@ -1,10 +1,13 @@
 """Content parts that are still being said: text, refusal, raw reasoning and reasoning summary.
 
-Each emits its opening event when made, a delta for each piece, and its closing events with the whole.
+Each emits its opening event when made (a text leaves that to its message), a delta for each piece, and its closing
+events with the whole.
 Text is gathered in lists and joined at the close: adding to a growing string costs more with every delta.
 """
 
 from collections.abc import Sequence
+
+from msgspec import Struct
 
 from antiphon.core.deltas import Citation, Text
 from antiphon.protocol import events as ev
@@ -16,19 +19,17 @@ _TextDelta = ev.OutputTextDelta  # looked up for every token
 Place = tuple[str, int, int]  # where a part stands: its item's id, its output index, its content or summary index
 
 
-class OpenText:
-    """`hushed`: nobody hears of its pieces, so that no events are made of them."""
+def added(place: Place, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartAdded:
+    item_id, output_index, index = place
+    return ev.ContentPartAdded(item_id=item_id, output_index=output_index, content_index=index, part=part)
 
-    __slots__ = ("_annotations", "_hushed", "_logprobs", "_pieces", "_place")
 
-    def __init__(self, place: Place, out: Out, hushed: bool = False) -> None:
-        self._place = place
-        self._hushed = hushed
-        self._pieces: list[str] = []
-        self._logprobs: list[Logprob] = []
-        self._annotations: list[Annotation] = []
-        if not hushed:
-            out.append(_added(place, OutputText(text="")))
+class OpenText(Struct, eq=False):
+    _place: Place
+    _hushed: bool = False  # nobody hears of its pieces, so that no events are made of them
+    _pieces: list[str] = []
+    _logprobs: list[Logprob] = []
+    _annotations: list[Annotation] = []
 
     def take(self, deltas: Sequence[Text], number: int) -> Out:
         """The token path: these events alone are numbered as they are made, from `number` on."""
@@ -88,7 +89,7 @@ class OpenRefusal:
     def __init__(self, place: Place, out: Out) -> None:
         self._place = place
         self._pieces: list[str] = []
-        out.append(_added(place, RefusalPart(refusal="")))
+        out.append(added(place, RefusalPart(refusal="")))
 
     def take(self, text: str, out: Out) -> None:
         self._pieces.append(text)
@@ -107,7 +108,7 @@ class OpenThought:
     def __init__(self, place: Place, out: Out) -> None:
         self._place = place
         self._pieces: list[str] = []
-        out.append(_added(place, ReasoningText(text="")))
+        out.append(added(place, ReasoningText(text="")))
 
     def take(self, text: str, out: Out) -> None:
         self._pieces.append(text)
@@ -151,11 +152,6 @@ class OpenSummary:
         )
         out += (done, part_done)
         return whole
-
-
-def _added(place: Place, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartAdded:
-    item_id, output_index, index = place
-    return ev.ContentPartAdded(item_id=item_id, output_index=output_index, content_index=index, part=part)
 
 
 def _done(place: Place, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartDone:
