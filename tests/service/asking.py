@@ -119,7 +119,7 @@ async def result(made: Accepted) -> Response:
     try:
         return response_in(await made.source.result())
     finally:
-        await made.source.leave()
+        made.source.leave()
 
 
 async def streamed(responses: Responses, **body: Any) -> list[Event]:
@@ -136,13 +136,13 @@ async def heard(made: Accepted) -> list[Event]:
     try:
         await made.source.drive(tell)
     finally:
-        await made.source.leave()
+        made.source.leave()
     return events
 
 
-async def leave(made: Accepted) -> None:
+def leave(made: Accepted) -> None:
     assert made.source is not None
-    await made.source.leave()
+    made.source.leave()
 
 
 def response_in(body: bytes) -> Response:

@@ -216,7 +216,7 @@ class House:
         """Wait for it."""
         source = await self.following.replay(TENANT, response_id)
         await source.drive(lambda events: None)
-        await source.leave()
+        source.leave()
         return await self.get(response_id)
 
     async def heard(self, response_id: str, after: int = -1) -> list[Event]:
@@ -228,7 +228,7 @@ async def heard(source: Source) -> list[Event]:
     listener = Listener(source)
     async with asyncio.timeout(10):
         await listener.drive()
-    await source.leave()
+    source.leave()
     return listener.events
 
 
@@ -264,14 +264,14 @@ class Listener:
         assert self._task is not None
         async with asyncio.timeout(10):
             await self._task
-        await self.source.leave()
+        self.source.leave()
         return self.events
 
     async def go_away(self) -> None:
         assert self._task is not None
         self._task.cancel()
         await asyncio.wait([self._task])
-        await self.source.leave()
+        self.source.leave()
 
     def _told(self, events: list[Event]) -> None:
         self.events += events

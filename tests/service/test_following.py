@@ -265,8 +265,8 @@ async def test_the_result_of_one_that_another_server_works_on_is_waited_for() ->
         assert mine == theirs
         assert msgspec.json.decode(mine, type=Response).status == "completed"
         assert (owner.engine.requests, other.engine.requests) == (1, 0)
-        await first.source.leave()
-        await joined.source.leave()
+        first.source.leave()
+        joined.source.leave()
 
 
 async def test_a_stream_that_failed_elsewhere_fails_here() -> None:

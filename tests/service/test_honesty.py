@@ -253,4 +253,4 @@ async def test_what_changes_nothing_is_named(engine: FakeEngine) -> None:
         tools=[{"type": "web_search"}],
     )
     assert made.ignored == ["reasoning.mode", "web_search"]
-    await leave(made)
+    leave(made)

@@ -476,5 +476,5 @@ async def test_a_background_result_is_the_json_of_its_end() -> None:
         source = await house.following.replay(TENANT, response_id)
         async with asyncio.timeout(5):
             assert decoded(await source.result()).status == "completed"
-        await source.leave()
+        source.leave()
         assert await heard(await house.following.replay(TENANT, response_id))

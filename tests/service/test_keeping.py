@@ -91,7 +91,7 @@ async def test_the_reply_is_the_very_json_that_is_kept(made: Service) -> None:
     accepted_ = await accepted(made.responses)
     assert accepted_.source is not None
     body = await accepted_.source.result()
-    await accepted_.source.leave()
+    accepted_.source.leave()
     assert (await made.row(response_in(body).id)).response == body
 
 
@@ -119,7 +119,7 @@ async def test_the_end_is_told_when_it_is_kept(made: Service, watched: Watched, 
     async with asyncio.timeout(5):
         await driver
     assert isinstance(told[-1], Completed)
-    await accepted_.source.leave()
+    accepted_.source.leave()
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -170,7 +170,7 @@ async def test_a_client_that_leaves_its_stream_ends_it_cancelled(watched: Watche
         await asyncio.sleep(0)
         driver.cancel()
         await asyncio.wait([driver])
-        await leave(accepted_)
+        leave(accepted_)
         await made.keeper.drain(5.0)
         assert (await made.row(response_id)).status == "cancelled"
         assert (await made.stored(response_id)).status == "cancelled"
@@ -180,8 +180,8 @@ async def test_a_client_that_leaves_its_stream_ends_it_cancelled(watched: Watche
 async def test_a_client_that_leaves_before_it_began_ends_it_cancelled(made: Service, engine: FakeEngine) -> None:
     accepted_ = await accepted(made.responses, stream=True)
     response_id = only(made)
-    await leave(accepted_)
-    await leave(accepted_)
+    leave(accepted_)
+    leave(accepted_)
     await made.keeper.drain(5.0)
     assert (await made.row(response_id)).status == "cancelled"
     assert not engine.seen
@@ -189,7 +189,7 @@ async def test_a_client_that_leaves_before_it_began_ends_it_cancelled(made: Serv
 
 async def test_a_client_that_leaves_its_json_leaves_nothing_behind(watched: Watched) -> None:
     async with serving(FakeEngine(SLOW), watched.as_store()) as made:
-        await leave(await accepted(made.responses))
+        leave(await accepted(made.responses))
         await made.keeper.drain(5.0)
         assert watched.calls == []
         assert not made.places()
@@ -204,7 +204,7 @@ async def test_a_client_that_leaves_while_the_end_is_written_does_not_undo_it(ma
     await watched.until("finish")
     driver.cancel()
     await asyncio.wait([driver])
-    await leave(accepted_)
+    leave(accepted_)
     gate.set()
     await made.keeper.drain(5.0)
     assert (await made.row(response_id)).status == "completed"
@@ -214,7 +214,7 @@ async def test_draining_waits_for_what_is_written_and_gives_up_what_hangs(made: 
     accepted_ = await accepted(made.responses, stream=True)
     response_id = only(made)
     watched.gates["finish"] = asyncio.Event()
-    await leave(accepted_)
+    leave(accepted_)
     async with asyncio.timeout(5):
         await made.keeper.drain(0.05)
     assert (await made.row(response_id)).status == "in_progress"
@@ -229,7 +229,7 @@ async def test_interrupted_responses_are_kept_as_failed(made: Service) -> None:
         made.responses.interrupt()
 
     await accepted_.source.drive(tell)
-    await accepted_.source.leave()
+    accepted_.source.leave()
     kept = await made.stored(response_id)
     assert kept.status == "failed"
     assert kept.error is not None
@@ -293,7 +293,7 @@ async def test_a_client_hears_that_its_response_was_deleted_while_it_ran(watched
         await made.keeper.renew()
         async with asyncio.timeout(5):
             await driver
-        await accepted_.source.leave()
+        accepted_.source.leave()
         assert [event.type for event in told][-2:] == ["error", "response.failed"]
         assert not made.running()
 

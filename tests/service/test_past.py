@@ -208,7 +208,7 @@ async def test_a_response_that_still_runs_cannot_be_continued_yet(made: Service)
     with pytest.raises(InvalidValue, match="still in_progress") as refused:
         await accepted(made.responses, previous_response_id=response_id)
     assert refused.value.param == "previous_response_id"
-    await leave(running)
+    leave(running)
     await made.keeper.drain(5.0)
     assert (await answered(made.responses, previous_response_id=response_id)).status == "completed"
 
@@ -321,7 +321,7 @@ async def test_who_takes_a_run_over_finds_what_it_continues_though_that_was_dele
     request = decoded(previous_response_id=second.id).request
     earlier = await made.past.earlier(TENANT, request, response_id)
     assert words(earlier) == ["one", "You said: one", "two", "You said: two"]
-    await leave(running)
+    leave(running)
 
 
 # ---- conversations
@@ -348,7 +348,7 @@ async def test_only_what_was_answered_joins_the_conversation(made: Service, engi
     engine.fails(EngineFailed("It broke."))
     with pytest.raises(EngineFailed):
         await answered(made.responses, input="failed", conversation=talk)
-    await leave(await accepted(made.responses, input="left", conversation=talk, stream=True))
+    leave(await accepted(made.responses, input="left", conversation=talk, stream=True))
     await made.keeper.drain(5.0)
     assert words(await items_of(made, talk)) == ["hello"]
     await answered(made.responses, input="a question that is cut", conversation=talk, max_output_tokens=2)
@@ -377,7 +377,7 @@ async def test_a_conversation_that_is_deleted_meanwhile_does_not_trouble_the_res
     await made.store.delete_conversation(TENANT, talk)
     assert running.source is not None
     response = msgspec.json.decode(await running.source.result(), type=Response)
-    await running.source.leave()
+    running.source.leave()
     assert response.status == "completed"
     assert (await made.stored(response.id)).status == "completed"
 

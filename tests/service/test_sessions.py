@@ -97,8 +97,8 @@ async def test_without_kept_streams_a_session_ends_with_its_last_reader() -> Non
 async def test_a_session_that_is_left_before_its_task_began_is_cancelled_too() -> None:
     async with houses() as (house,):
         source = await source_of(house, key=KEY)
-        await source.leave()
-        await source.leave()
+        source.leave()
+        source.leave()
         await house.sessions.drained()
         assert house.engine.requests == 0
         assert types(await heard(source)) == ["response.created", "response.incomplete"]
@@ -124,7 +124,7 @@ async def test_every_reader_hears_the_same_and_a_slow_one_holds_up_nobody() -> N
         go_on.set()
         async with asyncio.timeout(5):
             await task
-        await slow.leave()
+        slow.leave()
         assert sum(told) == len(events)
 
 
@@ -158,7 +158,7 @@ async def test_a_failed_session_is_told_to_all_and_raised_from_result() -> None:
             heard(await house.following.replay(TENANT, str(await house.keeper.keyed(TENANT, KEY)))),
             asyncio.gather(source.result(), return_exceptions=True),
         )
-        await source.leave()
+        source.leave()
         assert types(events)[-2:] == ["error", "response.failed"]
         assert isinstance(raised[0], EngineFailed)
         again = await house.create(KEY)  # joins what has ended long ago
@@ -176,14 +176,14 @@ async def test_ten_requests_with_one_key_are_one_response() -> None:
         others = [await source_of(house, key=KEY) for _ in range(9)]
         results = asyncio.gather(*[source.result() for source in (first, *others)])
         await gate.reached.wait()
-        await others[0].leave()
+        others[0].leave()
         gate.open()
         bodies = await results
         assert len(set(bodies)) == 1
         assert msgspec.json.decode(bodies[0], type=Response).status == "completed"
         assert house.engine.requests == 1
         for source in (first, *others):
-            await source.leave()
+            source.leave()
 
 
 async def test_an_end_that_cannot_be_stored_is_told_as_a_failure_and_stored_as_one() -> None:
@@ -293,11 +293,11 @@ async def test_too_many_responses_at_once_are_a_429() -> None:
         assert refused.value.retry_after is not None
         task.cancel()
         await asyncio.wait([task])
-        await second.leave()
+        second.leave()
         third = await house.create()
         assert third.source is not None
         await third.source.result()
-        await third.source.leave()
+        third.source.leave()
         running(house, first)
         assert house.sessions.count() == 1
         await first.go_away()

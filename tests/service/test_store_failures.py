@@ -76,7 +76,7 @@ async def keyed_stream(made: Service) -> Told:
 
 
 async def left(made: Service) -> Told:
-    await leave(await accepted(made.responses, stream=True))
+    leave(await accepted(made.responses, stream=True))
     return None
 
 
@@ -227,5 +227,5 @@ async def test_an_answer_that_could_not_be_kept_is_what_its_key_gives_when_the_s
         assert await made.stored(again.id) == again
         told: list[Event] = []
         await follower.drive(told.extend)
-        await follower.leave()
+        follower.leave()
         assert last(told) == again

@@ -51,9 +51,9 @@ class Direct:
         await run.drive(None)
         if run.error is not None:
             raise run.error
-        return encode(self._emitter.response) if self._keep is None else self._keep.body
+        return encode(self._emitter.told) if self._keep is None else self._keep.body
 
-    async def leave(self) -> None:
+    def leave(self) -> None:
         if self.run.ended_at is None:
             self.run.cancel()
         kept = self._kept
@@ -82,5 +82,5 @@ class _Keep(Struct, eq=False):
     async def __call__(self, run: Run) -> None:
         emitter = self._emitter
         assert emitter.log is not None
-        self.body = await self._kept.end(emitter.response, emitter.log)
+        self.body = await self._kept.end(emitter.told, emitter.log)
         self._place.leave()

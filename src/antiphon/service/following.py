@@ -104,7 +104,7 @@ class Follower:
                 raise _error(last.fault)
         return row.response
 
-    async def leave(self) -> None:
+    def leave(self) -> None:
         if self._running is not None and not self._left:
             self._left = True
             self._running.detach()

@@ -130,7 +130,7 @@ class Responses:
         source = await self._jobs.submit(tenant, undertaking, kept)
         if decoded.request.stream:
             return Accepted(source, None, undertaking.ignored)
-        await source.leave()
+        source.leave()
         return Accepted(None, encode(undertaking.opening), undertaking.ignored)
 
     async def _joined(self, tenant: str, response_id: str, decoded: Decoded) -> Accepted:

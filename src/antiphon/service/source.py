@@ -19,5 +19,5 @@ class Source(Protocol):
     async def result(self) -> bytes:
         """The JSON of the Response once it has ended; raises what made it fail."""
 
-    async def leave(self) -> None:
+    def leave(self) -> None:
         """Nobody listens here any more. A foreground run that has no other listener ends, cancelled."""

@@ -31,11 +31,11 @@ class Delivery:
                 await source.drive(outlet.tell)
                 await outlet.end()
         finally:
-            await source.leave()
+            source.leave()
 
     async def result(self, request: Request, source: Source, headers: Sequence[Header] = ()) -> None:
         try:
             with request.line:
                 await request.reply(200, await source.result(), headers)
         finally:
-            await source.leave()
+            source.leave()

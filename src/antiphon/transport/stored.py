@@ -137,7 +137,7 @@ class StoredEndpoint:
             self._stored.check(response_id)  # it may know why
             raise
         if request.method == "HEAD":
-            await source.leave()
+            source.leave()
             await request.begin(200, sse.HEADERS)
             await request.end()
         else:

@@ -53,7 +53,7 @@ class Source:
     async def result(self) -> bytes:
         return b""
 
-    async def leave(self) -> None: ...
+    def leave(self) -> None: ...
 
 
 def delta() -> Event:

@@ -135,7 +135,7 @@ class Responding:
                 await outlet.end()
         finally:
             memory.steering.forget(target)
-            await source.leave()
+            source.leave()
         return target
 
 
