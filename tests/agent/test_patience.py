@@ -59,6 +59,14 @@ async def test_a_cancellation_by_somebody_else_at_the_same_time_is_not_ours() ->
         assert not await task
 
 
+async def test_what_was_over_before_is_not_waited_for() -> None:
+    patience, waited = Patience(Deadlines()), False
+    patience.end(Unavailable("over"))
+    with pytest.raises(Unavailable), patience:
+        waited = True
+    assert not waited
+
+
 async def test_a_driver_that_was_cancelled_is_gone_with_all_it_had_once_nobody_wants_it() -> None:
     """Without a collector of cycles: what a client's connection kept would wait for that."""
 

@@ -196,8 +196,8 @@ class Answer:
         if self._witness is not None:
             self._watched(self._witness)
         with self.hearing:
-            if (placing := self.hearing.ready()) is not None:
-                await placing
+            if (ticket := self._plan.ticket) is not None and not ticket.running:
+                await self.hearing.ready(ticket)
             return await self.hearing.first(self.feed if self._call is None else self._fed())
 
     async def hear(self, tell: Tell) -> None:
@@ -205,8 +205,8 @@ class Answer:
         if self._witness is not None:
             self._watched(self._witness)
         with self.hearing:
-            if (placing := self.hearing.ready()) is not None:
-                await placing
+            if (ticket := self._plan.ticket) is not None and not ticket.running:
+                await self.hearing.ready(ticket)
         await self.go_on(tell)
 
     async def go_on(self, tell: Tell) -> None:

@@ -1,7 +1,7 @@
 """Hears one call of a model out: waits for a place, then for chunk after chunk, and never longer than is patient.
 
     with hearing:                          the clocks run; what patience ends is raised here as its reason
-        hearing.ready()                    a place at the model; to be awaited unless it is there already
+        await hearing.ready(ticket)        a place at the model, unless it is there already
         await hearing.first(feed)          optional: until there is something to tell
         await hearing.listen(feed, tell)   the token path, to the end
         await hearing.answer()             or, instead of both: all of it, in one piece
@@ -51,8 +51,6 @@ class Hearing(Patience):
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Somebody else than the engine is waited for: only the time for all of it counts. Within `with hearing`."""
-        if self.over is not None:
-            raise self.over
         self.allow(math.inf)
         self.waits = 1
         try:
@@ -60,14 +58,8 @@ class Hearing(Patience):
         finally:
             self.waits = 0
 
-    def ready(self) -> Awaitable[None] | None:
-        """Until there is a place at the model; None: there is."""
-        if self.over is not None:
-            raise self.over
-        ticket = self._plan.ticket
-        return None if ticket is None or ticket.running else self._placed(ticket)
-
-    async def _placed(self, ticket: Ticket) -> None:
+    async def ready(self, ticket: Ticket) -> None:
+        """Until there is a place at the model, of which this is the ticket."""
         self.waits = 1
         await ticket.ready()
         self.waits = 0

@@ -27,7 +27,8 @@ class Deadlines(Struct, frozen=True, kw_only=True):
 
 
 class Patience:
-    """`with patience:` by the driver, around what it waits for: what patience ends is raised there, as its reason."""
+    """`with patience:` by the driver, around what it waits for: what patience ends is raised there, as its reason, and
+    what it had ended before at once."""
 
     __slots__ = (
         "_allowed", "_before", "_cancelled", "_clock", "_deadlines", "_driver", "_end", "_last", "_looks", "over",
@@ -45,6 +46,8 @@ class Patience:
         self._cancelled = False
 
     def __enter__(self) -> None:
+        if self.over is not None:
+            raise self.over
         loop = get_running_loop()
         self._driver = driver = current_task(loop)
         self._before = 0 if driver is None else driver.cancelling()  # by others, before us

@@ -8,7 +8,6 @@ from antiphon.admission import Ticket
 from antiphon.agent.declared import Declared
 from antiphon.agent.patience import Deadlines
 from antiphon.agent.rules import Insistence
-from antiphon.agent.thoughts import Thoughts
 from antiphon.agent.witness import Witness
 from antiphon.core.prompt import Work
 from antiphon.core.sealed import Seal
@@ -32,7 +31,3 @@ class Plan(Struct, frozen=True, kw_only=True):
     deadlines: Deadlines = Deadlines()
     watch: Callable[[str], Witness] | None = None  # of the response with this id; None: nobody wants to know
     warms: bool = False  # the engine is to read the prompt, and nothing is told of what it says
-
-    def thoughts(self) -> Thoughts | None:
-        """What has to be done about reasoning; None if it goes out as it is."""
-        return Thoughts(self.summarises, self.seal) if self.summarises or self.seal is not None else None

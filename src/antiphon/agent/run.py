@@ -18,6 +18,8 @@ from antiphon.agent.loop import Bounds, Loop
 from antiphon.agent.plan import Plan
 from antiphon.agent.remains import Remains
 from antiphon.agent.rules import Reason
+from antiphon.agent.sieve import Sieve
+from antiphon.agent.thoughts import Thoughts
 from antiphon.agent.turn import Turn, Warming
 from antiphon.agent.witness import Outcome as Seen
 from antiphon.core.emitter import Emitter, Log
@@ -158,12 +160,12 @@ class Run:
 
     async def _warmed(self, tell: Tell) -> None:
         """The engine has read the prompt; what it said is nobody's business."""
-        hearing, read = self.hearing, Warming()
+        hearing, ticket, read = self.hearing, self._plan.ticket, Warming()
         if (telling := tell(self._emitter.created())) is not None:
             await telling
         with hearing:
-            if (placing := hearing.ready()) is not None:
-                await placing
+            if ticket is not None and not ticket.running:
+                await hearing.ready(ticket)
             if (telling := tell(self._emitter.in_progress())) is not None:
                 await telling
             await hearing.listen(read.feed, tell)
@@ -179,7 +181,7 @@ class Run:
             plan = await self._begun(loop, beyond.remains, tell)
             while plan is not None:
                 self.hearing.turn_to(plan)
-                plan = await self._taken(plan, tell)
+                plan = (await self._taken(plan, tell)).plan
                 if self.ending.status != "completed":  # a call that was cut is never run
                     return
                 self.hearing.leave()
@@ -204,33 +206,34 @@ class Run:
         with self.hearing, self.hearing.aside():
             return await work
 
-    def _taken(self, plan: Plan, tell: Tell, begins: bool = False) -> Awaitable[Plan]:
-        """One turn: a call of the model, and others while it did not do as it must. Gives the plan of the last."""
+    def _taken(self, plan: Plan, tell: Tell, begins: bool = False) -> Awaitable[Turn]:
+        """A call of the model, and others while it did not do as it must. Gives the last."""
         if plan.insists is None:
-            return self._called(Turn(plan, self._emitter, plan.thoughts()), tell, begins)
+            return self._called(plan, tell, begins)
         return self._insisted(plan, Insisting(plan.insists), tell, begins)
 
-    async def _insisted(self, plan: Plan, insisting: Insisting, tell: Tell, begins: bool) -> Plan:
+    async def _insisted(self, plan: Plan, insisting: Insisting, tell: Tell, begins: bool) -> Turn:
         while True:
-            turn = Turn(plan, self._emitter, plan.thoughts(), insisting.sieve)
-            await self._called(turn, tell, begins)
+            turn = await self._called(plan, tell, begins, insisting.sieve)
             again = await self._judged(insisting, turn, plan, tell)
             if again is None:
-                return plan
+                return turn
             self.hearing.turn_to(again)
             plan, begins = again, False
 
-    async def _called(self, turn: Turn, tell: Tell, begins: bool) -> Plan:
+    async def _called(self, plan: Plan, tell: Tell, begins: bool, sieve: Sieve | None = None) -> Turn:
         """`begins`: the response does, with this call."""
-        plan, hearing, emitter = turn.plan, self.hearing, self._emitter
+        hearing, emitter = self.hearing, self._emitter
+        thoughts = Thoughts(plan.summarises, plan.seal) if plan.summarises or plan.seal is not None else None
+        turn = Turn(plan, emitter, thoughts, sieve)
         if begins and not emitter.hushed and (telling := tell(emitter.created())) is not None:
             await telling
         call = None if self._witness is None else self._witness.call(plan.engine.name, plan.work)
         feed = turn.feed if call is None else call.heard(turn.feed)
         try:
             with hearing:
-                if (placing := hearing.ready()) is not None:
-                    await placing
+                if (ticket := plan.ticket) is not None and not ticket.running:
+                    await hearing.ready(ticket)
                 if call is not None:
                     call.ready()
                 if begins and (begun := emitter.in_progress()) and (telling := tell(begun)) is not None:
@@ -251,7 +254,7 @@ class Run:
         if turn.finish not in _ENDINGS:  # none at all, or a word that nobody knows
             raise EngineFailed("The engine stopped in the middle of its answer.")
         self.ending = _ENDINGS[turn.finish]
-        return plan
+        return turn
 
     async def _judged(self, insisting: Insisting, turn: Turn, plan: Plan, tell: Tell) -> Plan | None:
         known = len(insisting.outcomes)

@@ -23,7 +23,7 @@ from antiphon.protocol.events import Event
 class Turn(Struct, eq=False):
     plan: Plan
     _emitter: Emitter
-    _thoughts: Thoughts | None  # what has to be done about reasoning (Plan.thoughts)
+    _thoughts: Thoughts | None = None  # what has to be done about reasoning; None: it goes out as it is
     _sieve: Sieve | None = None  # None: all that is said is told
     finish: Finish | None = None
     counts: Counts = Counts()

@@ -90,7 +90,7 @@ def play(case: Case, pieces: Iterable[Sequence[int]]) -> tuple[Response, int]:
     emitter = Emitter(Response(id="resp_1", created_at=1, model="gpt-oss"), _new_id)
     work = Work(model="gpt-oss", prompt=prompt, sampling=Sampling())
     plan = Plan(engine=FakeEngine(), work=work, parser=parser, declared=Declared(offers))
-    turn = Turn(plan, emitter, plan.thoughts())
+    turn = Turn(plan, emitter)
     emitter.created()
     emitter.in_progress()
     for piece in pieces:
