@@ -7,6 +7,7 @@ member.leave(model, epoch)            in any case
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
@@ -33,19 +34,24 @@ class Seat(Struct, frozen=True, kw_only=True):
 
 class Member:
     def __init__(self, seat: Seat, engine: Engine) -> None:
-        self.seat = seat
         self.engine = engine
         self.breaker = Breaker()
         self.leaving = False  # it is not configured any more
         self.works = 0
         self.failures = 0
-        self.told: int | None = None  # slots that it says it has, for a model
         self.idle = asyncio.Event()  # set when it has nothing more to do, once it is leaving
         self.running = 0
         self._running: dict[str, int] = {}  # the same, by model
         self._models: Sequence[Model] = ()  # as it listed them last, and their names
         self._names: frozenset[str] = frozenset()
         self._resumes = 0.0  # when it wants to be asked again, as it said itself
+        self.bind(seat, None)
+
+    def bind(self, seat: Seat, told: int | None) -> None:
+        """`told`: slots that it says it has, for a model. With fewer works than `most` it has room for any of them."""
+        self.seat, self.told = seat, told
+        most = 0 if seat.drain else _least(told, seat.bound)
+        self.most = math.inf if most is None else most
 
     @property
     def name(self) -> str:
@@ -54,13 +60,6 @@ class Member:
     @property
     def draining(self) -> bool:
         return self.leaving or self.seat.drain
-
-    def is_free(self) -> bool:
-        """It has room for any model: fewer works than for any of them alone."""
-        seat, told, running = self.seat, self.told, self.running
-        if self.leaving or seat.drain:
-            return False
-        return (told is None or running < told) and (seat.bound is None or running < seat.bound)
 
     def is_like(self, seat: Seat) -> bool:
         return (self.seat.place, self.seat.settings) == (seat.place, seat.settings)

@@ -90,7 +90,7 @@ class Pool:
         attempts = _Attempts(_now() + self._patience)
         while True:
             member = self._roster.alone
-            if member is None or attempts.tried or not member.is_free():
+            if member is None or attempts.tried or member.running >= member.most:
                 member = await self._choose(work, attempts)
             begun, epoch = False, member.enter(work.model)
             try:
@@ -116,7 +116,7 @@ class Pool:
         attempts = _Attempts(_now() + self._patience)
         while True:
             member = self._roster.alone
-            if member is None or attempts.tried or not member.is_free():
+            if member is None or attempts.tried or member.running >= member.most:
                 member = await self._choose(work, attempts)
             epoch = member.enter(work.model)
             try:
@@ -212,7 +212,8 @@ class Pool:
                 except EngineFailed as error:
                     fault = error
                     continue
-                member.told = able.slots
+                if member.told != able.slots:
+                    member.bind(member.seat, able.slots)
                 found.append(Able(member, able))
         if fault is not None and not found:
             raise fault

@@ -57,7 +57,7 @@ class Roster:
             left = [member for member in self.members if not any(known is member for _, known in wanted)]
             self._put([known or next(joining) for _, known in wanted])
             for (seat, _), member in zip(wanted, self.members, strict=True):
-                member.seat = seat
+                member.bind(seat, member.told)
             for member in left:
                 self._see_off(member)
             _introduce(fresh)
