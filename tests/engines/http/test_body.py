@@ -86,7 +86,7 @@ def test_many_long_ones_are_not_kept_at_once() -> None:
     for number in range(50):
         tools = ({**TOOLS[0], "description": "x" * 30_000},)
         sent(body, sampling=Sampling(max_tokens=number + 1), prompt=ChatPrompt(CHAT.messages, tools))
-        assert sum(len(rest.json) for _, rest in vars(body)["_rests"][False].values()) <= 256 * 1024
+        assert sum(len(rest.before + rest.after) for _, rest in vars(body)["_rests"][False].values()) <= 256 * 1024
 
 
 def test_so_many_are_kept_and_none_that_a_client_can_make_long() -> None:

@@ -117,7 +117,7 @@ class ChatBody:
                 _vet_images(content)
             thinks = thinks or THOUGHT in message
         messages = self.messages(prompt) if thinks else prompt.messages
-        return b"".join((b'{"model":', _encode(work.model), b',"messages":', _encode(messages), b",", rest.json))
+        return b"".join((rest.before, _encode(messages), rest.after))
 
     def _rest(self, work: Work, prompt: ChatPrompt, stream: bool) -> "_Rest":
         body: Json = {"stream": stream}
@@ -127,7 +127,9 @@ class ChatBody:
         if prompt.tools or prompt.template_kwargs:
             self._offer(body, prompt)
         rest = _Rest(
-            json=_encode(body)[1:],
+            before=b'{"model":%b,"messages":' % _encode(work.model),
+            after=b",%b" % _encode(body)[1:],
+            model=work.model,
             tools=prompt.tools,
             tool_choice=prompt.tool_choice,
             parallel=prompt.parallel_tool_calls,
@@ -138,10 +140,11 @@ class ChatBody:
             salt=work.salt,
             priority=work.priority,
         )
-        if len(rest.json) <= _LONGEST_REST and rest.suits(work, prompt):
-            self._bytes += len(rest.json)
+        size = len(rest.before) + len(rest.after)
+        if size <= _LONGEST_REST and rest.suits(work, prompt):
+            self._bytes += size
             if self._bytes > _MOST_BYTES:
-                self._rests, self._bytes = {False: {}, True: {}}, len(rest.json)
+                self._rests, self._bytes = {False: {}, True: {}}, size
             _keep(self._rests[stream], work.sampling, rest)
         return rest
 
@@ -167,9 +170,11 @@ class ChatBody:
 
 
 class _Rest(Struct, frozen=True, kw_only=True):
-    """What stands after the messages, and all that it was made of beside a sampling."""
+    """What stands around the messages, and all that it was made of beside a sampling."""
 
-    json: bytes
+    before: bytes
+    after: bytes
+    model: str
     tools: tuple[Json, ...]
     tool_choice: str | Json
     parallel: bool
@@ -184,7 +189,8 @@ class _Rest(Struct, frozen=True, kw_only=True):
         """Another work with the same sampling. What works of one kind share is the same object, and what only looks
         the same may be another thing in JSON."""
         return (
-            prompt.tools is self.tools
+            work.model == self.model
+            and prompt.tools is self.tools
             and prompt.tool_choice is self.tool_choice
             and prompt.parallel_tool_calls is self.parallel
             and prompt.template_kwargs is self.template_kwargs
