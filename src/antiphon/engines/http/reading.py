@@ -217,8 +217,12 @@ def chat_answers(who: str, said: bytes, sampling: Sampling) -> list[Chunk]:
             or choice.stop_reason is not None or choice.matched_stop is not None
             or message.reasoning_content or message.reasoning or message.tool_calls or message.refusal
             or message.function_call
+            or completion.prompt_logprobs is not None or completion.prompt_token_ids is not None
+            or completion.kv_transfer_params is not None
         ):  # fmt: skip
-            extras = told(completion, None, completion.prompt_logprobs, completion.prompt_token_ids)
+            fingerprint, tier, extras = completion.system_fingerprint, completion.service_tier, None
+            if fingerprint is not None or tier is not None:
+                extras = Extras(system_fingerprint=fingerprint, service_tier=tier)
             return [Chunk(text=message.content, finish=finish, counts=counts(completion.usage), extras=extras)]
     return ChatReader.whole(who, completion, sampling)
 

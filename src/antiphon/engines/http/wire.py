@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import Counts, Json
-from antiphon.engines.counted import believed
+from antiphon.engines.counted import MOST_TOKENS, believed
 
 
 class Function(Struct, gc=False):
@@ -161,7 +161,9 @@ def counts(usage: Usage | None) -> Counts:
     inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
     cached = None if inputs is None else inputs.cached_tokens
     thought = usage.reasoning_tokens if outputs is None else outputs.reasoning_tokens
-    read, said = believed(usage.prompt_tokens), believed(usage.completion_tokens)
+    read, said = usage.prompt_tokens or 0, usage.completion_tokens or 0
+    if not (0 <= read <= MOST_TOKENS and 0 <= said <= MOST_TOKENS):
+        read, said = believed(read), believed(said)
     return Counts(
         input_tokens=read,
         cached_tokens=min(read, believed(cached)) if cached else 0,
