@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.engines.client import Client, Deadlines, EventStream, Refused, UnixAddress
+from antiphon.engines.client import MAX_BODY_BYTES, Client, Deadlines, EventStream, Refused, UnixAddress
 from antiphon.engines.connection import MAX_UNREAD_BYTES, Connection
 from antiphon.engines.sse import MAX_EVENT_BYTES, EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
@@ -50,8 +50,9 @@ async def test_an_answer_in_one_piece_is_waited_for_while_there_is_hope() -> Non
         await reader.read()
 
     async with upstream(behave) as path, asyncio.timeout(10):
+        engine = client(path, Deadlines(first=0.02))
         with pytest.raises(EngineFailed, match="did not answer in time"):
-            await client(path, Deadlines(first=0.02)).ask("/say", b"{}", lambda _: hopes.pop(0))
+            await engine.ask(engine.request("/say", b"{}"), MAX_BODY_BYTES, lambda _: hopes.pop(0))
     assert not hopes
 
 
@@ -62,7 +63,7 @@ async def test_who_asks_for_one_piece_and_is_given_a_stream_gets_that() -> None:
 
     async with upstream(behave) as path:
         engine = client(path)
-        said = await engine.ask("/say", b"{}")
+        said = await engine.ask(engine.request("/say", b"{}"), MAX_BODY_BYTES)
         assert isinstance(said, Connection)
         assert [word.word async for words in EventStream(engine, said, WORD) for word in words] == ["a", "b"]
 

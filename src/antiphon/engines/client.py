@@ -7,9 +7,9 @@ redirect is followed, so its key cannot get elsewhere.
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, Generic, TypeVar, overload
+from typing import Generic, TypeVar, overload
 
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
@@ -25,7 +25,6 @@ from antiphon.observe.spans import CURRENT, handed_on
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-MAX_ANSWER_BYTES = 32 * 1024 * 1024  # that comes in one piece: text is never so much
 MAX_REFUSAL_BYTES = 64 * 1024
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # two million tokens, as most engines send them
 UNREADABLE = (MsgspecError, UnicodeDecodeError, RecursionError)  # what is raised by JSON that is none
@@ -79,15 +78,7 @@ class Client:
         return await self._call(f"GET {path} HTTP/1.1\r\n{self._headers}\r\n".encode(), decoder)
 
     async def post(self, path: str, body: bytes, decoder: Decoder[T]) -> T:
-        return await self._call(self._post(path, body), decoder)
-
-    def ask(self, path: str, body: bytes, hope: Hope | None = None) -> Coroutine[Any, Any, bytes | Connection]:
-        """For an answer in one piece, as it came. Who streams all the same is not told otherwise: then it is a
-        connection, to make an EventStream of, which is to be closed.
-
-        While there is `hope` it may take longer to begin than other answers.
-        """
-        return self._answering(self._post(path, body), hope, MAX_ANSWER_BYTES)
+        return await self._call(self.request(path, body), decoder)
 
     def unreadable(self, error: Exception) -> EngineFailed:
         """What is said of an answer that is UNREADABLE."""
@@ -95,18 +86,19 @@ class Client:
 
     async def relay(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str]:
         """What it answers as it comes, and what it calls that; not decoded, so nobody here has to know its shape."""
-        connection = await self._answering(self._post(path, body, media_type))
+        connection = await self.ask(self.request(path, body, media_type))
         return await self._read(connection), connection.content_type
 
     async def stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
         """Once the answer has begun. Whoever awaits it closes it."""
-        connection = await self._answering(self._post(path, body))
+        connection = await self.ask(self.request(path, body))
         if connection.streams:
             return EventStream(self, connection, decoder)
         self.release(connection)
         raise EngineFailed(f"{self.who} answered without a stream of events.")
 
-    def _post(self, path: str, body: bytes, media_type: str = JSON) -> bytes:
+    def request(self, path: str, body: bytes, media_type: str = JSON) -> bytes:
+        """A POST, as `ask` sends it."""
         head = self._heads.get(path) if media_type == JSON else None
         if head is None:
             head = self._head(path, media_type)
@@ -136,7 +128,7 @@ class Client:
         self._kept.clear()
 
     async def _call(self, request: bytes, decoder: Decoder[T]) -> T:
-        said = await self._answering(request, None, MAX_BODY_BYTES)
+        said = await self.ask(request, MAX_BODY_BYTES)
         data = said if isinstance(said, bytes) else await self._read(said)
         try:
             return decoder.decode(data)
@@ -150,18 +142,22 @@ class Client:
             self.release(connection)
 
     @overload
-    async def _answering(self, request: bytes) -> Connection: ...
+    async def ask(self, request: bytes) -> Connection: ...
 
     @overload
-    async def _answering(
-        self, request: bytes, hope: Hope | None, whole: int, *, again: bool = False
+    async def ask(
+        self, request: bytes, whole: int, hope: Hope | None = None, *, again: bool = False
     ) -> bytes | Connection: ...
 
-    async def _answering(
-        self, request: bytes, hope: Hope | None = None, whole: int = 0, *, again: bool = False
+    async def ask(
+        self, request: bytes, whole: int = 0, hope: Hope | None = None, *, again: bool = False
     ) -> bytes | Connection:
-        """The connection of an answer that has begun well; all of it, in so many bytes, if it is wanted `whole` and is
-        no stream. A kept connection may have been closed meanwhile: then it is a new one."""
+        """An answer that has begun well: its connection, which is to be released; or all of it, as it came, in so many
+        bytes, if it is wanted `whole` and is no stream. Who streams all the same is not told otherwise.
+
+        While there is `hope` it may take longer to begin than other answers. A kept connection may have been closed
+        meanwhile: then it is a new one.
+        """
         kept = None if again else self._take()
         connection = kept or await self._connect()
         handed_over = False
@@ -183,7 +179,7 @@ class Client:
         finally:
             if not handed_over:
                 self.release(connection)
-        return await self._answering(request, hope, whole, again=True)
+        return await self.ask(request, whole, hope, again=True)
 
     async def _connect(self) -> Connection:
         try:

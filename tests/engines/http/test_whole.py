@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.engines import client
+from antiphon.engines.http import base
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.transport.app import App
 from tests.asgi import JSON, Answer, call
@@ -112,7 +112,7 @@ async def test_an_engine_that_streams_all_the_same_is_heard_out() -> None:
     ],
 )
 async def test_an_answer_that_did_not_end_well_is_an_error(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 1000)
+    monkeypatch.setattr(base, "MAX_ANSWER_BYTES", 1000)
     async with behind(answer(body)) as app:
         said = await post(app)
         assert (said.status, said.error["code"]) == (500, "server_error")

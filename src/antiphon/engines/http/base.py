@@ -39,6 +39,7 @@ from antiphon.errors import (
 )
 
 CONNECTIONS_KEPT = 64
+MAX_ANSWER_BYTES = 32 * 1024 * 1024  # that comes in one piece: text is never so much
 PROBE = Deadlines(connect=5.0, first=10.0, idle=10.0)
 _UNKNOWN = Probe()
 THINK = "<think>\n"  # what a prompt that ends in a thought has taken from the answer
@@ -171,20 +172,20 @@ class HttpEngine(Deeds, GeneratesOnly):
 
     async def answer(self, work: Work) -> list[Chunk]:
         """Who streams all the same is heard out."""
-        way, thinks = self._chat, False
+        client, way, thinks = self._client, self._chat, False
         if self._by_tokens or type(work.prompt) is not ChatPrompt:
             way, (work, thinks) = self._raw, await self._rendered(work)
-        body = way.body(work, stream=False)
+        request = client.request(way.path, way.body(work, stream=False))
         try:
-            said = await self._client.ask(way.path, body, self._hopes)
+            said = await client.ask(request, MAX_ANSWER_BYTES, self._hopes)
             if isinstance(said, bytes):
-                chunks = way.answers(said, work.sampling)
+                chunks = way.answers(self._who, said, work.sampling)
                 return [Chunk(text=THINK), *chunks] if thinks else chunks
         except AntiphonError as error:
             raise self._explained(error, work.model) from None
         except UNREADABLE as error:
-            raise self._client.unreadable(error) from None
-        return await self._heard(_Begun(way, work, thinks, EventStream(self._client, said, way.decoder(work))))
+            raise client.unreadable(error) from None
+        return await self._heard(_Begun(way, work, thinks, EventStream(client, said, way.decoder(work))))
 
     async def _heard(self, begun: "_Begun") -> list[Chunk]:
         """All of a stream, from who should have answered in one piece."""

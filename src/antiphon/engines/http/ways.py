@@ -4,7 +4,6 @@ A way knows the path, the body and how the answer is read; who goes it is base.p
 """
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, Protocol
 
 from msgspec.json import Decoder
@@ -52,7 +51,7 @@ class Way(Protocol):
 
     def reader(self, work: Work) -> Reader: ...
 
-    def answers(self, said: bytes, sampling: Sampling) -> list[Chunk]:
+    def answers(self, who: str, said: bytes, sampling: Sampling) -> list[Chunk]:
         """Of an answer that came at once. It may be UNREADABLE."""
         ...
 
@@ -62,6 +61,7 @@ class ChatWay:
     names that cost time to look for."""
 
     wholes = True
+    answers = staticmethod(chat_answers)
 
     def __init__(self, who: str, path: str, body: ChatBody, *, includes_stop: bool, tells_all: bool) -> None:
         self.path = path
@@ -69,7 +69,6 @@ class ChatWay:
         self.body = body.make
         self._includes_stop = includes_stop
         self._tells_all = tells_all
-        self.answers = partial(chat_answers, who)
 
     def decoder(self, work: Work) -> Decoder[Any]:
         return wire.FULL_COMPLETION if self._tells_all or work.sampling.return_token_ids else wire.COMPLETION
@@ -83,13 +82,13 @@ class TextWay:
     """`/v1/completions`."""
 
     wholes = True
+    answers = staticmethod(text_answers)
 
     def __init__(self, who: str, path: str, body: RawBody, *, includes_stop: bool) -> None:
         self.path = path
         self._who = who
         self.body = body.make
         self._includes_stop = includes_stop
-        self.answers = partial(text_answers, who)
 
     def decoder(self, work: Work) -> Decoder[Any]:
         return raw_wire.TEXT_COMPLETION
@@ -108,7 +107,7 @@ class _Streamed:
         self._who = who
         self.body = body.make
 
-    def answers(self, said: bytes, sampling: Sampling) -> list[Chunk]:
+    def answers(self, who: str, said: bytes, sampling: Sampling) -> list[Chunk]:
         raise TypeError("this answer is always streamed")
 
 
