@@ -197,18 +197,13 @@ async def _raised(error: Exception) -> None:
     raise error
 
 
-def failure(error: Exception, name: str) -> AntiphonError:
-    """What a client can be told of what was raised, and is being caught. `name` is for the log."""
-    if isinstance(error, AntiphonError):
-        return error
-    log.exception("%s failed by a defect", name)
-    return Internal("The server made a mistake while it worked on this response.")
-
-
 async def tried(work: Awaitable[object], name: str) -> AntiphonError | None:
-    """How a work failed; None: it did not."""
+    """What a client can be told of whatever was raised. `name` is for the log."""
     try:
         await work
-    except Exception as error:
-        return failure(error, name)
+    except AntiphonError as error:
+        return error
+    except Exception:
+        log.exception("%s failed by a defect", name)
+        return Internal("The server made a mistake while it worked on this response.")
     return None

@@ -12,7 +12,7 @@ from time import time
 from msgspec import Struct
 
 from antiphon.agent.course import Course
-from antiphon.agent.hearing import Hearing, failure
+from antiphon.agent.hearing import Hearing, tried
 from antiphon.agent.insist import Insisting, Outcome
 from antiphon.agent.loop import Bounds, Loop
 from antiphon.agent.plan import Plan
@@ -100,28 +100,18 @@ class Run:
     async def drive(self, tell: Tell | None) -> None:
         """Tell every event, in lists: what came together is told together. None: nobody hears it before its end, and
         what only events need is not made."""
-        plan = self._plan
         if tell is None:
             self._emitter.hushed = True
             tell = _nobody
-        try:
-            if self._beyond is not None:
-                await self._looped(self._beyond, tell)
-            elif plan.warms:
-                await self._warmed(tell)
-            else:
-                await self._taken(plan, tell, begins=True)
-        except Exception as error:
-            self._fail(failure(error, self.response.id))
+        if (error := await tried(self._work(tell), self.response.id)) is not None:
+            self._fail(error)
         events = self._end(self.ending)
         try:
             if self._keep is not None:
-                await self._keep(self)
-        except Exception as error:
-            fault = failure(error, self.response.id)
-            if self.error is None:  # one that had failed has failed, kept or not
-                self._fail(fault)
-                events = self._emitter.instead(fault, int(time()))
+                fault = await tried(self._keep(self), self.response.id)
+                if fault is not None and self.error is None:  # one that had failed has failed, kept or not
+                    self._fail(fault)
+                    events = self._emitter.instead(fault, int(time()))
         finally:
             self._on_end(self)
         if events and (telling := tell(events)) is not None:
@@ -157,6 +147,11 @@ class Run:
             self.ending = _STEERED
         else:
             self.error, self.ending = error, Ending(status="failed", error=error)
+
+    def _work(self, tell: Tell) -> Awaitable[object]:
+        if self._beyond is not None:
+            return self._looped(self._beyond, tell)
+        return self._warmed(tell) if self._plan.warms else self._taken(self._plan, tell, begins=True)
 
     async def _warmed(self, tell: Tell) -> None:
         """The engine has read the prompt; what it said is nobody's business."""
