@@ -1,5 +1,4 @@
 from hashlib import sha256
-from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -44,6 +43,7 @@ from tests.core.streams import (
     taped_only,
     told,
 )
+from tests.cpu import least_spent_on
 
 END = Ended(status="completed", usage=USAGE, at=9)
 SUM = "879f0f3f88fad9f980ba571b39ce194ad37ead298b83cb16f74b5b559ae68cf1"  # of the events of VERSION
@@ -231,10 +231,9 @@ def _spoken(tokens: int) -> Emitter:
 
 
 def _seconds(emitter: Emitter) -> float:
-    """Of the fastest of three, since the machine may be busy."""
-    entries, took = entries_of(emitter), []
-    for _ in range(3):
-        start = process_time()
+    entries = entries_of(emitter)
+
+    def wind_and_unwind() -> None:
         assert len(unpack(pack([entries], emitter.response), emitter.response)) == len(entries)
-        took.append(process_time() - start)
-    return min(took)
+
+    return least_spent_on(wind_and_unwind)

@@ -4,7 +4,6 @@ taken. The drill of the hostile upstream sends a gigabyte of each; here it is le
 
 import asyncio
 from collections.abc import Callable
-from time import process_time
 
 import pytest
 
@@ -14,6 +13,7 @@ from antiphon.engines.http.vllm import Vllm
 from antiphon.engines.http.wire import Function, ToolCall
 from antiphon.engines.sse import MAX_EVENT_BYTES, EventSplitter
 from antiphon.errors import EngineFailed
+from tests.cpu import least_spent_on
 from tests.engines.http.asking import ask
 from tests.engines.http.tape import BARE, playing
 
@@ -25,13 +25,7 @@ HELLO = b'data: {"choices":[{"index":0,"delta":{"content":"hello"}}]}\n\n'
 
 
 def costs(work: Callable[[int], None], size: int) -> float:
-    """Seconds of CPU, the least of a few times."""
-    taken = []
-    for _ in range(5):
-        begun = process_time()
-        work(size)
-        taken.append(process_time() - begun)
-    return min(taken)
+    return least_spent_on(lambda: work(size), tries=5)
 
 
 def one_line(pieces: int) -> None:

@@ -3,8 +3,6 @@
 What a machine can do in that time depends on who else is at work on it: it is told by how fast it counts.
 """
 
-import gc
-import time
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -14,6 +12,7 @@ from antiphon.core.deltas import CallStarted
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.registry import FORMATS, load_format
+from tests.cpu import spent_on
 from tests.golden.calls.recordings import load, schemas
 
 SIZE = 100_000
@@ -96,16 +95,6 @@ def _read(form: str, text: str, size: int = 2 * SIZE) -> list[Piece]:
     return [*pieces, *reader.finish()]
 
 
-def _took(work: Callable[[], object]) -> float:
-    gc.disable()
-    try:
-        begun = time.process_time()
-        work()
-        return time.process_time() - begun
-    finally:
-        gc.enable()
-
-
 def _count() -> None:
     for _ in range(100_000):
         pass
@@ -115,10 +104,10 @@ def _too_long(work: Callable[[], object], wanted: float) -> str:
     """How long it took at best, if that is too long for a machine like this."""
     best = float("inf")
     for _ in range(TRIES):
-        took = _took(work)
+        took = spent_on(work)
         if took <= wanted:
             return ""
-        best = min(best, took / max(1, _took(_count) / COUNTED))
+        best = min(best, took / max(1, spent_on(_count) / COUNTED))
         if best <= wanted:
             return ""
     return f"{best * 1000:.1f} ms"

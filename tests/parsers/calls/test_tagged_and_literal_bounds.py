@@ -1,8 +1,6 @@
 """No answer makes the formats with tags and with literals slow, whatever stands in a name, a value or between them."""
 
-import gc
 import json
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,6 +16,7 @@ from antiphon.parsers.calls.tagged import (
     Step3Calls,
     TaggedCalls,
 )
+from tests.cpu import spent_on
 from tests.parsers.calls.reading import STRING, read, tool
 
 SIZE = 100_000
@@ -99,16 +98,6 @@ def repeated(begin: str, part: str) -> str:
     return begin + part * (SIZE // len(part))
 
 
-def _took(work: Callable[[], object]) -> float:
-    gc.disable()
-    try:
-        begun = time.process_time()
-        work()
-        return time.process_time() - begun
-    finally:
-        gc.enable()
-
-
 def _parse() -> None:
     for _ in range(2_000):
         json.loads("1")
@@ -116,7 +105,7 @@ def _parse() -> None:
 
 def _is_quick(work: Callable[[], object], wanted: float) -> bool:
     """At best, and on a machine that is as quick as it should be: which is asked only where it matters."""
-    return any((took := _took(work)) <= wanted or took <= wanted * _took(_parse) / PARSED for _ in range(TRIES))
+    return any((took := spent_on(work)) <= wanted or took <= wanted * spent_on(_parse) / PARSED for _ in range(TRIES))
 
 
 FAMILIES = [
