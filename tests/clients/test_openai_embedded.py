@@ -44,6 +44,26 @@ def test_create_answers(small: OpenAI, model: str, limits: dict[str, Any]) -> No
     assert 0 < response.usage.output_tokens <= 16
 
 
+@pytest.mark.shows("A3.12")
+def test_several_answers_come_in_the_order_of_their_scores(small: OpenAI, model: str) -> None:
+    wishes = {"n": 3, "seed": 1, "temperature": 1.5}
+    response = _checked(
+        small.responses.create(
+            model=model,
+            input="Name a colour.",
+            max_output_tokens=8,
+            include=["message.output_text.logprobs"],
+            extra_body=wishes,
+        )
+    )
+    logprobs = [[one.logprob for one in item.content[0].logprobs] for item in response.output]  # type: ignore[union-attr, index]
+    scores = [sum(each) / len(each) for each in logprobs]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert response.usage is not None
+    assert response.usage.output_tokens == sum(map(len, logprobs))
+
+
 @pytest.mark.anyio
 @pytest.mark.shows("I.10")
 async def test_the_async_client_streams(embedded: Live, model: str, limits: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ from antiphon.ids import ItemIds, Prefix, new_id
 from antiphon.limits import Limits
 from antiphon.protocol.codec import decode_create
 from antiphon.protocol.events import Event
-from antiphon.protocol.items import Annotation, FileCitation, InputImage, InputText, McpCall, UrlCitation
+from antiphon.protocol.items import Annotation, FileCitation, InputImage, InputText, McpCall, Phase, UrlCitation
 from antiphon.protocol.response import Logprob, Response, TopLogprob
 from antiphon.transport.sse import frames
 from tests.core.served import CLIENTS, ENDS, PUT, mcp_call
@@ -189,7 +189,8 @@ def any_deltas(draw: st.DrawFn) -> list[Delta]:
             case "cite":
                 deltas.append(Citation(draw(st.sampled_from(CITATIONS))))
             case "break":
-                deltas.append(Break(draw(st.sampled_from([None, "commentary", "final_answer"]))))
+                phase: Phase | None = draw(st.sampled_from([None, "commentary", "final_answer"]))
+                deltas.append(Break(phase, cut=draw(st.booleans())))
             case "call" | "custom":
                 key, space = draw(st.integers(0, 3)), draw(st.sampled_from([None, "space"]))
                 deltas.append(CallStarted(key, f"f{key}", "function" if kind == "call" else "custom", space))

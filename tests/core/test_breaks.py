@@ -33,6 +33,11 @@ def test_an_item_that_a_break_ended_is_complete_though_the_answer_was_cut() -> N
     assert [getattr(item, "status", None) for item in made.output] == ["completed", "incomplete"]
 
 
+def test_an_item_that_a_break_cut_is_incomplete_though_the_answer_went_on() -> None:
+    made = _response(Text("a"), Break(cut=True), Text("b"))
+    assert [getattr(item, "status", None) for item in made.output] == ["incomplete", "completed"]
+
+
 def test_a_break_leaves_calls_open() -> None:
     made = _response(CallStarted(0, "f"), CallDelta(0, "{"), Break(), CallDelta(0, "}"), CallDone(0))
     assert [item.arguments for item in made.output if isinstance(item, FunctionCall)] == ["{}"]

@@ -451,7 +451,7 @@ async def test_no_more_run_at_once_than_may(engine: FakeEngine, watched: Watched
 async def test_what_is_refused_takes_no_place(watched: Watched) -> None:
     engine = FakeEngine(FakeSettings(at_once=1))
     async with serving(engine, watched.as_store(), sessions=SessionSettings(most=1), queue=0) as made:
-        for body in ({"model": None}, {"previous_response_id": "resp_1"}, {"temperature": 1.0, "n": 2}):
+        for body in ({"model": None}, {"previous_response_id": "resp_1"}, {"temperature": 1.0, "best_of": 2}):
             with pytest.raises(Exception):  # noqa: B017, PT011  # whatever it is, the place is free again
                 await accepted(made.responses, **body)
         watched.fail_all = True

@@ -60,6 +60,11 @@ class Declared(Struct, eq=False):
         return Declared(self._offers, self._parallel, first=self.next_key)
 
     @property
+    def empty(self) -> bool:
+        """There is nothing that could be called."""
+        return not self._offers
+
+    @property
     def wishes(self) -> list[Wish]:
         """What the server is to run, as it was called. What was not said to its end is not to be run."""
         return [wish for wish in self._wishes.values() if wish.whole and wish.offer.kind not in CLIENT_KINDS]

@@ -22,6 +22,7 @@ from antiphon.agent.hearing import Hearing, tried
 from antiphon.agent.insist import Insisting, Outcome, insisting
 from antiphon.agent.plan import Plan
 from antiphon.agent.rules import Reason
+from antiphon.agent.turn import CUT
 from antiphon.agent.witness import Call, Witness
 from antiphon.agent.witness import Outcome as Seen
 from antiphon.core.deltas import CallDone, Delta
@@ -38,7 +39,6 @@ Reword = Callable[[AntiphonError], AntiphonError]  # the same error in the words
 
 _KNOWN: frozenset[str | None] = frozenset(get_args(Finish))
 _NAME = "an exchange"  # in logs
-_CUT: frozenset[Finish | None] = frozenset({"length", "content_filter"})
 
 
 class Exchange:
@@ -143,7 +143,7 @@ class Exchange:
     def _outcome(self) -> Status:
         if self.error is not None:
             return "failed"
-        return "incomplete" if any(answer.finish in _CUT for answer in self._answers) else "completed"
+        return "incomplete" if any(answer.finish in CUT for answer in self._answers) else "completed"
 
     def _end(self, status: Status) -> None:
         """Once; what comes first counts."""
@@ -250,7 +250,7 @@ class Answer:
 
     async def _judged(self, insisting: Insisting, tell: Tell) -> bool:
         """Whether there is another try."""
-        await insisting.judge(self.finish in _CUT)
+        await insisting.judge(self.finish in CUT)
         if (held := insisting.sieve.release()) and (telling := tell(self._say(held, self._choice))) is not None:
             await telling
         if (plan := await insisting.next(self._plan)) is None:
@@ -286,7 +286,7 @@ class Answer:
         """What the parser had held back. A call that was cut stays open."""
         held = [*self._plan.parser.finish()]
         self._counts = counted(self._counts, self._plan.parser.reasoning_tokens)
-        if self.finish in _CUT:
+        if self.finish in CUT:
             held = [delta for delta in held if type(delta) is not CallDone]
         told: Told = []
         with suppress(Enough):

@@ -11,6 +11,7 @@ from time import time
 
 from msgspec import Struct
 
+from antiphon.agent.choices import Choice, Choices, counts_of, hear
 from antiphon.agent.course import Course
 from antiphon.agent.hearing import Hearing, tried
 from antiphon.agent.insist import Insisting, Outcome
@@ -64,7 +65,7 @@ class Run:
         emitter: Emitter,
         on_end: Callable[["Run"], None],
         keep: "Keep | None" = None,
-        beyond: Beyond | None = None,
+        beyond: Beyond | Choices | None = None,
     ) -> None:
         self._plan = plan
         self._emitter = emitter
@@ -149,9 +150,11 @@ class Run:
             self.error, self.ending = error, Ending(status="failed", error=error)
 
     def _work(self, tell: Tell) -> Awaitable[object]:
-        if self._beyond is not None:
-            return self._looped(self._beyond, tell)
-        return self._warmed(tell) if self._plan.warms else self._taken(self._plan, tell, begins=True)
+        if self._beyond is None:
+            return self._warmed(tell) if self._plan.warms else self._taken(self._plan, tell, begins=True)
+        if isinstance(self._beyond, Choices):
+            return self._chosen(self._beyond, tell)
+        return self._looped(self._beyond, tell)
 
     async def _warmed(self, tell: Tell) -> None:
         """The engine has read the prompt; what it said is nobody's business."""
@@ -166,6 +169,22 @@ class Run:
             await hearing.listen(read.feed, tell)
         self._turns.append(read.counts)
         self.ending = _WARMED
+
+    async def _chosen(self, asked: Choices, tell: Tell) -> None:
+        """One answer that was cut makes all of it incomplete."""
+        await self._told_to_begin(tell)
+        choices = [Choice(plan, self._witness) for plan in (self._plan, *asked.others)]
+        try:
+            with self.hearing, self.hearing.aside():
+                answers = await hear(choices)
+        finally:
+            self._turns.append(counts_of(choices))
+            self.insisted += [one for choice in choices for one in choice.insisted]
+        said = [delta for answer in answers for delta in answer.told(asked.hides_logprobs)]
+        if (events := self._emitter.feed(said)) and (telling := tell(events)) is not None:
+            await telling
+        endings = [_ending(answer.finish) for answer in answers]
+        self.ending = next((ending for ending in endings if ending.status != "completed"), endings[0])
 
     async def _looped(self, beyond: Beyond, tell: Tell) -> None:
         loop = Loop(beyond.course, beyond.bounds, self._emitter, self._turns)
@@ -189,12 +208,15 @@ class Run:
     async def _begun(self, loop: Loop, remains: Remains | None, tell: Tell) -> Plan | None:
         if remains is not None:
             return await self._aside(loop.resume(remains))
-        for events in (self._emitter.created(), self._emitter.in_progress()):
-            if (telling := tell(events)) is not None:
-                await telling
+        await self._told_to_begin(tell)
         if loop.prelude:
             self.hearing.leave()  # others may have the place meanwhile
         return await self._aside(loop.begin(self._plan))
+
+    async def _told_to_begin(self, tell: Tell) -> None:
+        for events in (self._emitter.created(), self._emitter.in_progress()):
+            if (telling := tell(events)) is not None:
+                await telling
 
     async def _aside(self, work: Awaitable[Plan | None]) -> Plan | None:
         """What is done between the turns takes of the run's own time."""
@@ -246,9 +268,7 @@ class Run:
             self._turns.append(turn.counts)
             if call is not None:
                 call.end(turn.finish, turn.counts, sys.exception())
-        if turn.finish not in _ENDINGS:  # none at all, or a word that nobody knows
-            raise EngineFailed("The engine stopped in the middle of its answer.")
-        self.ending = _ENDINGS[turn.finish]
+        self.ending = _ending(turn.finish)
         return turn
 
     async def _judged(self, insisting: Insisting, turn: Turn, plan: Plan, tell: Tell) -> Plan | None:
@@ -274,6 +294,12 @@ class Run:
 
 
 Keep = Callable[[Run], Awaitable[None]]
+
+
+def _ending(finish: Finish | None) -> Ending:
+    if finish not in _ENDINGS:  # none at all, or a word that nobody knows
+        raise EngineFailed("The engine stopped in the middle of its answer.")
+    return _ENDINGS[finish]
 
 
 def _nobody(events: list[Event]) -> None:

@@ -16,6 +16,7 @@ from antiphon.core.dialect import Head, Told
 from antiphon.core.legacy_logprobs import legacy, of_prompt
 from antiphon.core.passed_on import PassedOn
 from antiphon.core.prompt import Chunk, Counts, Finish
+from antiphon.core.scores import mean
 from antiphon.errors import AntiphonError
 from antiphon.protocol.completions import Completion, CompletionChoice, CompletionFinish
 
@@ -114,9 +115,7 @@ class CompletionEmitter:
         return self._manner.echoes[choice // self._manner.calls] if self._manner.echoes else ""
 
     def _score(self, choice: int) -> float:
-        """The mean of its tokens'. One that said nothing is the last."""
-        scores = self._scores[choice]
-        return sum(scores) / len(scores) if scores else float("-inf")
+        return mean(self._scores[choice])
 
     def _chunk(self, choice: CompletionChoice) -> Completion:
         chunk = Completion(self._id, _OBJECT, self._created, self._model, [choice], self._usage)

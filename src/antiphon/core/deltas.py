@@ -78,6 +78,7 @@ class Break(Struct, frozen=True, array_like=True, tag="b"):
     """The message or the reasoning that is open is over, whatever follows. A message that comes next has this phase."""
 
     phase: Phase | None = None
+    cut: bool = False  # before it had said all
 
 
 class Citation(Struct, frozen=True, array_like=True, tag="a"):

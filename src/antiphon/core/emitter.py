@@ -220,8 +220,8 @@ class Emitter:
                 self._start_call(delta, out)
             case CallDone(key=key):
                 self._end_call(key, out)
-            case Break(phase=phase):
-                self._close_open("completed", out)
+            case Break(phase=phase, cut=cut):
+                self._close_open("incomplete" if cut else "completed", out)
                 self._phase = phase
             case Text():
                 self._take_text(delta, out)

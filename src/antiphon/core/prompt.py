@@ -76,7 +76,6 @@ class Sampling(Struct, frozen=True, kw_only=True):
     seed: int | None = None
     ignore_eos: bool = False
     skip_special_tokens: bool = True
-    n: int = 1
     best_of: int | None = None
     length_penalty: float | None = None
     logprobs: int | None = None  # None: none wanted; k: with the k likeliest alternatives
@@ -180,4 +179,3 @@ class Chunk(Struct, kw_only=True, gc=False):
     finish: Finish | None = None
     counts: Counts | None = None
     extras: Extras | None = None
-    choice: int = 0  # which of several answers this is a piece of; they come one after the other

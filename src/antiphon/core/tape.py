@@ -48,7 +48,8 @@ VERSION = 1
 
 _HEAD = struct.Struct(">BI")  # the version and the sum
 _Lengths = list[Annotated[int, Meta(ge=0)]]
-_PHASES: tuple[Phase | None, ...] = (None, "commentary", "final_answer")  # a Break's key is its place here
+_PHASES: tuple[Phase | None, ...] = (None, "commentary", "final_answer")
+_BREAKS = [Break(phase, cut) for cut in (False, True) for phase in _PHASES]  # a Break's key is its place here
 _WORDS = (
     "searching",
     "interpreting",
@@ -188,8 +189,8 @@ def _alone(entry: Any) -> list[_Packed]:
             return [(_TAGS[kind], lengths.tolist(), 0, [])]
         case Stage(key=key, word=word):
             return [(_TAGS[Stage], [_WORDS.index(word)], key, [])] if word in _WORDS else []
-        case Break(phase=phase):
-            return [(_TAGS[Break], [], _PHASES.index(phase), [])]
+        case Break():
+            return [(_TAGS[Break], [], _BREAKS.index(entry), [])]
     return [(_TAGS[type(entry)], [], getattr(entry, "key", 0), [])]
 
 
@@ -236,9 +237,9 @@ def _texts(said: _Said, run: _Run) -> list[Entry]:
 
 
 def _break(said: _Said, run: _Run) -> list[Entry]:
-    if not 0 <= run.key < len(_PHASES):
+    if not 0 <= run.key < len(_BREAKS):
         raise misfit("a phase that nobody knows")
-    return [Break(_PHASES[run.key])]
+    return [_BREAKS[run.key]]
 
 
 def _stage(said: _Said, run: _Run) -> list[Entry]:

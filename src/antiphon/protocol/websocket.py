@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.errors import AntiphonError, InvalidStreamId, UnknownEventType, UnsupportedParameter
+from antiphon.errors import AntiphonError, InvalidStreamId, InvalidValue, UnknownEventType, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.protocol.codec import Decoded, decode_object, read_create
 from antiphon.protocol.events import ErrorBody
@@ -62,6 +62,8 @@ def read_socket_create(message: Message, limits: Limits) -> Decoded:
     decoded = read_create(message.raw, message.size, limits)
     if decoded.request.background:
         raise UnsupportedParameter("Nothing runs in the background of a WebSocket: use POST.", param="background")
+    if (decoded.request.n or 1) > 1:
+        raise InvalidValue("Only one answer can be streamed: send 'n': 1, or use POST.", param="n")
     decoded.request.stream = True
     return decoded
 

@@ -14,9 +14,10 @@ from antiphon.core.dialect import Head
 from antiphon.core.from_chat import AskedChat
 from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.ids import dashed_id, new_id
-from antiphon.service.exchanges import Exchanges, repeated
+from antiphon.service.exchanges import Exchanges
 from antiphon.service.granting import grant
 from antiphon.service.planner import Planner, Settled
+from antiphon.service.settled import repeated
 from antiphon.service.tiers import told
 
 _RUNNING = "stream_options.continuous_usage_stats"

@@ -15,10 +15,11 @@ from antiphon.core.wishes import Wishes
 from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.ids import dashed_id
 from antiphon.service.chat import Opened, prompt_tokens
-from antiphon.service.exchanges import Exchanges, repeated
+from antiphon.service.exchanges import Exchanges
 from antiphon.service.granting import grant
 from antiphon.service.honesty import unsupported
 from antiphon.service.planner import Planner, Settled
+from antiphon.service.settled import repeated
 from antiphon.service.tiers import told
 
 

@@ -6,8 +6,6 @@ Whoever gets it drives it or waits for its result, and leaves it in any case.
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from antiphon.agent.exchange import Exchange, Reword
 from antiphon.core.dialect import Dialect
 from antiphon.errors import Busy, Unavailable
@@ -46,14 +44,3 @@ class Exchanges:
     def _ended(self, exchange: Exchange) -> None:
         self._open.pop(exchange).leave()
         self._tally.exchanged(exchange)
-
-
-def repeated(settled: Settled, times: int) -> list[Settled]:
-    """So many calls of the same; with a seed, each has its own."""
-    prepared = settled.prepared
-    sampling = prepared.work.sampling
-    if sampling.seed is None:
-        return [settled] * times
-    seeds = [(sampling.seed + number) % 2**32 for number in range(times)]
-    works = [replace(prepared.work, sampling=replace(sampling, seed=seed)) for seed in seeds]
-    return [replace(settled, prepared=replace(prepared, work=work)) for work in works]

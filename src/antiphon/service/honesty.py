@@ -93,6 +93,8 @@ def refuse_unhonoured(request: CreateResponse, sent: frozenset[str], able: Capab
         if getattr(request, name) != _SAMPLING[name]:
             raise unsupported(name, able, engine)
     _refuse_format(request, able, engine)
+    if (request.n or 1) > 1:
+        _refuse_several(request, able, engine)
     if wants_logprobs(request) and "top_logprobs" not in able.honours:
         raise unsupported("top_logprobs" if request.top_logprobs else "include", able, engine)
     if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in able.honours:
@@ -105,6 +107,23 @@ def ignored(request: CreateResponse, sent: frozenset[str]) -> list[str]:
     if request.reasoning.mode not in (UNSET, "standard"):
         names.append("reasoning.mode")
     return names
+
+
+def only_messages() -> UnsupportedParameter:
+    return UnsupportedParameter(
+        "Several answers (`n`) are messages: nothing can be called or done beside them. Send `n`: 1.",
+        param="n",
+    )
+
+
+def _refuse_several(request: CreateResponse, able: Capabilities, engine: str) -> None:
+    """They are put in order by how likely they are."""
+    if request.tools or request.context_management:
+        raise only_messages()
+    if (request.best_of or 1) > 1:
+        raise UnsupportedParameter("`best_of` gives one answer: send `n` without it.", param="best_of")
+    if "top_logprobs" not in able.honours:
+        raise unsupported("top_logprobs", able, engine, "n")
 
 
 def _refuse_waiting(request: CreateResponse, stores: bool) -> None:

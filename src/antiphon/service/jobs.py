@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.remains import remains
+from antiphon.agent.run import Beyond
 from antiphon.core.fold import Ending
 from antiphon.core.replay import reopened
 from antiphon.core.shedding import Stage
@@ -243,7 +244,7 @@ def _gone_on_with(undertaking: Undertaking, left: Left) -> Undertaking:
     if not left.spoken:
         return undertaking
     found = remains(left.entries)
-    if found is None or undertaking.beyond is None:
+    if found is None or not isinstance(undertaking.beyond, Beyond):
         undertaking.leave()
         raise died()
     return replace(undertaking, beyond=replace(undertaking.beyond, remains=found), left=left.entries)

@@ -19,7 +19,7 @@ class Outline(Struct, frozen=True):
     ignored: list[str]  # names of fields that change nothing
     rank: int  # in the queue of its model
     warms: bool  # nothing is to be said
-    once: bool  # it takes a turn and nothing else, unless its items ask for more
+    once: bool  # it takes one answer in one turn and nothing else, unless its items ask for more
     needs_store: bool  # for what it asks for
     obfuscates: bool  # what is told is to be padded
 
@@ -35,7 +35,7 @@ def outlined(decoded: Decoded, aim: Aim, found: Capabilities, *, stores: bool, r
         ignored=ignored(request, decoded.sent),
         rank=rank(begins),
         warms=warms(request),
-        once=not (runs or request.context_management or warms(request)),
+        once=not (runs or request.context_management or warms(request) or (request.n or 1) > 1),
         needs_store=bool(request.background or request.wait_for_tool_outputs),
         obfuscates=options is not None and options.include_obfuscation,
     )

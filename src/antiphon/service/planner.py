@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import Ticket
+from antiphon.agent.choices import Choices
 from antiphon.agent.loop import Bounds
 from antiphon.agent.patience import Deadlines
 from antiphon.agent.plan import Plan
@@ -39,7 +40,14 @@ from antiphon.service.beyond import Ahead, goes_on
 from antiphon.service.compaction_step import compaction_step, roomy
 from antiphon.service.compat import granted
 from antiphon.service.course import Going
-from antiphon.service.honesty import ignored, refuse_unhonoured, refuse_unsaid, refuse_unserved, refuse_unstored
+from antiphon.service.honesty import (
+    ignored,
+    only_messages,
+    refuse_unhonoured,
+    refuse_unsaid,
+    refuse_unserved,
+    refuse_unstored,
+)
 from antiphon.service.meaning import Meaning
 from antiphon.service.models import Models, Served
 from antiphon.service.outlines import Outlines
@@ -47,8 +55,10 @@ from antiphon.service.past import Past
 from antiphon.service.prepare import AT_ONCE, Known, Means, OutputTokens, Prepared, prepare, there
 from antiphon.service.prompts import prepare_prompt
 from antiphon.service.recent import Recent
+from antiphon.service.sampling import wants_logprobs
 from antiphon.service.sealing import Keyring, new_key
 from antiphon.service.settled import Settled as Settled
+from antiphon.service.settled import repeated
 from antiphon.service.tiers import rank
 from antiphon.service.toolkit import Toolkit
 from antiphon.service.warming import spoken_to, warming
@@ -79,7 +89,7 @@ class Undertaking(Struct, frozen=True, kw_only=True):
     opening: Response  # queued if it is for the background, else in_progress; says whether it is stored
     decoded: Decoded  # references resolved; with our ids if it is stored
     ignored: list[str]
-    beyond: Beyond | None = None  # what it may do beyond one turn
+    beyond: Beyond | Choices | None = None  # what it does beyond one answer in one turn
     earlier: Sequence[InputItem] = ()  # what came before its input
     rooted: bool = False  # what it continues is nowhere in the store
     obfuscates: bool = False  # the client asked for padded deltas
@@ -96,7 +106,7 @@ class Undertaking(Struct, frozen=True, kw_only=True):
 
     def owned(self, fence: int) -> None:
         """It is in the store, and ours."""
-        if self.beyond is not None:
+        if isinstance(self.beyond, Beyond):
             self.beyond.course.fence = fence
 
     def leave(self) -> None:
@@ -248,7 +258,7 @@ class Planner:
         ticket = self._models.admit(aim.served, aim.able, True, tenant, rank(decoded.request))
         return self._plan(tenant, decoded.request, prepared, ticket)
 
-    async def _beyond(self, going: Going, prepared: Prepared, aim: Aim, again: bool) -> Beyond | None:
+    async def _beyond(self, going: Going, prepared: Prepared, aim: Aim, again: bool) -> Beyond | Choices | None:
         """`again`: another server had begun it."""
         tenant, decoded = going.tenant, going.decoded
         settled = Settled(
@@ -257,9 +267,19 @@ class Planner:
         step = await compaction_step(self, self._keyring, settled)
         ahead = Ahead(self._toolkit, going, again)
         course = await ahead.course(prepared, partial(self._replan, tenant, going.earlier, aim), step)
+        if (decoded.request.n or 1) > 1:
+            if course is not None or not prepared.declared.empty:
+                raise only_messages()
+            return self._choices(settled)
         if course is None:
             return None
         return Beyond(course=course, bounds=replace(self._terms.bounds, calls=decoded.request.max_tool_calls))
+
+    def _choices(self, settled: Settled) -> Choices:
+        """Each waits for its place."""
+        request = settled.decoded.request
+        others = [self.admitted(each, patient=True) for each in repeated(settled, request.n or 1)[1:]]
+        return Choices(others=others, hides_logprobs=not wants_logprobs(request))
 
     def _plan(self, tenant: str, request: CreateResponse, prepared: Prepared, ticket: Ticket | None) -> Plan:
         sealed = "reasoning.encrypted_content" in request.include

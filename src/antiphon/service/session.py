@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.agent.remains import remains
-from antiphon.agent.run import Run
+from antiphon.agent.run import Beyond, Run
 from antiphon.core.emitter import Log
 from antiphon.errors import AntiphonError, ServerRestarted, Unavailable
 from antiphon.protocol.codec import encode
@@ -51,7 +51,7 @@ class Session(Running):
         self._journal = charge.journal
         self._kept = charge.kept
         self._run = Run(undertaking.plan, undertaking.emitter(entries), on_end, self._keep, undertaking.beyond)
-        self._streams = undertaking.decoded.request.stream or undertaking.beyond is not None
+        self._streams = undertaking.decoded.request.stream or isinstance(undertaking.beyond, Beyond)
         self._task: asyncio.Task[object] | None = None
         self._writer: asyncio.Task[None] | None = None
         self._wish: _Wish | None = None

@@ -31,6 +31,6 @@ def spoken_to(decoded: Decoded, earlier: Sequence[InputItem]) -> Decoded:
 
 def warming(prepared: Prepared) -> Prepared:
     """The same prompt at the same place; nothing is demanded of an answer that nobody hears."""
-    sampling = replace(prepared.work.sampling, max_tokens=1, logprobs=None, n=1, best_of=None)
+    sampling = replace(prepared.work.sampling, max_tokens=1, logprobs=None, best_of=None)
     work = replace(prepared.work, sampling=sampling, constraint=None)
     return replace(prepared, work=work, insists=None, warms=True)

@@ -307,8 +307,8 @@ async def test_prompt_and_answer_share_the_context() -> None:
 
 async def test_what_it_honours_depends_on_the_level() -> None:
     chatty = await FakeEngine().capabilities("any")
-    assert {"tools", "stop", "text.format", "reasoning.effort", "top_logprobs", "input_image"} <= chatty.honours
-    assert not {"n", "best_of", "skip_special_tokens"} & chatty.honours
+    assert {"tools", "stop", "text.format", "reasoning.effort", "top_logprobs", "n", "input_image"} <= chatty.honours
+    assert not {"best_of", "skip_special_tokens"} & chatty.honours
     assert (chatty.prompt, chatty.context, chatty.slots, chatty.counts) == ("chat", 32_768, None, True)
     raw = await FakeEngine(FakeSettings(level="text")).capabilities("any")
     assert not {"tools", "input_image"} & raw.honours

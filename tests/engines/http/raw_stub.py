@@ -226,9 +226,7 @@ def _columns(logprobs: Sequence[Logprob]) -> Json:
 def _work(body: Json, dialect: Dialect, without: set[int]) -> Work:
     given = {OURS.get(name, name): value for name, value in {**body, **body.get("sampling_params", {})}.items()}
     wanted = Sampling.__struct_fields__
-    plain = {
-        name: given[name] for name in wanted if name in given and name not in ("n", "logit_bias", "prompt_logprobs")
-    }
+    plain = {name: given[name] for name in wanted if name in given and name not in ("logit_bias", "prompt_logprobs")}
     for name in ("stop", "stop_token_ids"):
         plain[name] = tuple(given.get(name, ()))
     if dialect.keeps_stop and body["stream"]:

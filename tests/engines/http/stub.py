@@ -108,7 +108,7 @@ async def standing_in(name: str) -> AsyncIterator[Stub]:
 
 def work_of(body: Json, dialect: Dialect) -> Work:
     given = {OURS.get(name, name): value for name, value in body.items()}
-    plain = {name: given[name] for name in Sampling.__struct_fields__ if name in given and name != "n"}
+    plain = {name: given[name] for name in Sampling.__struct_fields__ if name in given}
     plain["max_tokens"] = given.get("max_completion_tokens", given.get("max_tokens"))
     plain["logprobs"] = given.get("top_logprobs") if given.get("logprobs") else None
     plain["stop"] = tuple(given.get("stop", ()))

@@ -139,7 +139,6 @@ ASKED: dict[str, tuple[Json, dict[str, Json | None]]] = {
 }
 # What the service does not let through yet, asked of the engine itself.
 WORK: dict[str, tuple[Json, dict[str, Json | None]]] = {
-    "n": ({"n": 2}, but({"n": 2}, ollama=REFUSED)),
     "priority": ({"priority": 3}, only("vllm", "sglang", wire={"priority": 3})),
     "request_id": ({"request_id": "r"}, only("vllm", wire={"request_id": "r"}) | {"sglang": {"rid": "r"}}),
     "mm_processor_kwargs": ({"mm_processor_kwargs": {"a": 1}}, only("vllm", wire={"mm_processor_kwargs": {"a": 1}})),
@@ -183,7 +182,7 @@ def cells(fields: dict[str, tuple[Json, dict[str, Json | None]]]) -> list[tuple[
 
 
 def test_every_cell_of_the_table_is_posted_here() -> None:
-    assert ASKED.keys() | WORK.keys() | {"reasoning items"} == TABLE.keys()
+    assert ASKED.keys() | WORK.keys() | {"reasoning items", "n"} == TABLE.keys()
     assert {engine for row in TABLE.values() for engine in row} == set(NAMES) == DIALECTS.keys()
     assert set(NAMES) <= ENGINES.keys()
 
@@ -305,18 +304,26 @@ async def test_what_asks_for_nothing_is_not_refused(engine: str) -> None:
         assert stub.seen[0].keys() <= ALWAYS | {"repetition_penalty", "repeat_penalty"}
 
 
-async def test_several_answers_come_one_after_the_other() -> None:
+@pytest.mark.parametrize("engine", NAMES)
+@pytest.mark.shows("A3.12")
+async def test_several_answers_are_so_many_calls(engine: str) -> None:
+    async with standing_in(engine) as stub, server(stub.url) as app:
+        answer = await post(app, n=3)
+        if engine == "ovms":
+            assert (answer.status, answer.error["param"]) == (400, "n")
+            assert "log probabilities" in answer.error["message"]
+            return
+        assert [item["content"][0]["text"] for item in answer.json()["output"]] == ["You said: hi"] * 3
+        assert ["n" in sent for sent in stub.seen] == [False] * 3
+
+
+async def test_of_a_beam_search_the_best_is_taken() -> None:
     async with standing_in("vllm") as stub, opened(stub.url) as engine:
-        said = await ask(engine, work(n=2))
-        assert [(chunk.choice, chunk.text) for chunk in said.chunks if chunk.text] == [
-            (0, "You said: hi"),
-            (1, "You said: hi"),
-        ]
-        *others, last = said.chunks
-        assert last.finish == "stop"
-        assert last.counts is not None
-        assert not [chunk for chunk in others if chunk.finish or chunk.counts]
-        assert stub.seen[0]["stream"] is False
+        said = await ask(engine, work(best_of=2))
+        assert [chunk.text for chunk in said.chunks if chunk.text] == ["You said: hi"]
+        assert said.chunks[-1].finish == "stop"
+        assert said.chunks[-1].counts is not None
+        assert (stub.seen[0]["stream"], stub.seen[0]["n"]) == (False, 2)
 
 
 async def test_tools_of_a_server_that_sends_whole_calls_are_called() -> None:

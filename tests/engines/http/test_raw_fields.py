@@ -71,7 +71,6 @@ ASKED: dict[str, tuple[Json, Row]] = {
         {"skip_special_tokens": False},
         row(vllm={"skip_special_tokens": False}, sglang=params(skip_special_tokens=False), ovms={"skip_special_tokens": False}),
     ),
-    "n": ({"n": 2}, row(vllm={"n": 2}, ovms={"n": 2}, openai={"n": 2})),
     "best_of": ({"best_of": 3}, row(vllm={"n": 3, "use_beam_search": True}, ovms={"best_of": 3})),
     "length_penalty": ({"length_penalty": 0.5}, row(vllm={"length_penalty": 0.5}, ovms={"length_penalty": 0.5})),
     "top_logprobs": (
@@ -123,8 +122,16 @@ ASKED: dict[str, tuple[Json, Row]] = {
     "mm_processor_kwargs": ({"mm_processor_kwargs": {"a": 1}}, row()),
     "reasoning.effort": ({"effort": "high"}, row(rest={})),
 }  # fmt: skip
-# What a raw prompt cannot ask for: it is said by the template, or it is refused before there is a raw prompt.
-RENDERED = {"chat_template_kwargs", "reasoning items", "tools", "tool_choice", "parallel_tool_calls", "input_image"}
+# What a raw prompt cannot ask for: it is said by the template, or it is refused or done before there is a raw prompt.
+RENDERED = {
+    "n",
+    "chat_template_kwargs",
+    "reasoning items",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "input_image",
+}
 
 
 def test_every_cell_for_raw_prompts_is_posted_here() -> None:

@@ -60,7 +60,7 @@ CHOICES = st.builds(chosen, some(MESSAGE), some(CHOICE))
 
 def heard(read: Callable[[str, bytes, Sampling], list[Chunk]], said: Json) -> list[Chunk] | str:
     try:
-        return read("The engine", json.dumps(said).encode(), Sampling(n=2, logprobs=1))
+        return read("The engine", json.dumps(said).encode(), Sampling(logprobs=1))
     except EngineFailed as error:
         return error.message
 

@@ -35,8 +35,8 @@ async def test_the_header_tells_what_the_model_takes(engine: LlamaCpp) -> None:
     assert able.template is not None
     assert able.template.bos == "<|im_start|>"
     assert "add_generation_prompt" in able.template.source
-    assert {"top_k", "seed", "stop", "top_logprobs", "text.format"} <= able.honours
-    assert not {"tools", "n", "best_of", "length_penalty"} & able.honours
+    assert {"top_k", "seed", "stop", "top_logprobs", "n", "text.format"} <= able.honours
+    assert not {"tools", "best_of", "length_penalty"} & able.honours
 
 
 @pytest.mark.shows("C.7")

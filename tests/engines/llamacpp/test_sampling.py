@@ -16,7 +16,7 @@ from tests.protocol.requests import decode
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
 
 LACKING = {
-    "n": 2, "best_of": 2, "length_penalty": 0.5, "num_assistant_tokens": 2, "assistant_confidence_threshold": 0.5,
+    "best_of": 2, "length_penalty": 0.5, "num_assistant_tokens": 2, "assistant_confidence_threshold": 0.5,
     "max_ngram_size": 2,
 }  # fmt: skip
 

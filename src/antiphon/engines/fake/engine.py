@@ -35,7 +35,7 @@ _VACUOUS = {
     "logit_bias",
 }  # fmt: skip
 _EVERYWHERE = _VACUOUS | {
-    "max_output_tokens", "stop", "include_stop_str_in_output", "ignore_eos", "logprobs", "top_logprobs",
+    "max_output_tokens", "stop", "include_stop_str_in_output", "ignore_eos", "logprobs", "top_logprobs", "n",
     "text.format", "reasoning.effort", "chat_template_kwargs", "min_tokens", "grammar.regex", "dimensions",
     "truncate_prompt_tokens",
 }  # fmt: skip

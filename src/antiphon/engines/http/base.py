@@ -149,7 +149,7 @@ class HttpEngine(Deeds, GeneratesOnly):
             lacks.pop("tools", None)  # the calls are ours to read
         return Capabilities(
             prompt="tokens" if self._by_tokens else "chat",
-            honours=(honoured(cells) | self.embedding_fields) - {"n"} - lacks.keys(),
+            honours=(honoured(cells) | self.embedding_fields) - lacks.keys(),
             lacks=lacking(cells) | lacks,
             takes=raw | {"chat"} if self._by_tokens else raw,
             does=found.does.get(model, frozenset({"generate"})),
@@ -262,10 +262,7 @@ class HttpEngine(Deeds, GeneratesOnly):
         """Whether the answer can only be had in one piece."""
         sampling = work.sampling
         return (
-            sampling.n > 1
-            or (sampling.best_of or 1) > 1
-            or sampling.prompt_logprobs is not None
-            or work.kv_transfer_params is not None
+            (sampling.best_of or 1) > 1 or sampling.prompt_logprobs is not None or work.kv_transfer_params is not None
         )
 
     # The way to the engine.

@@ -152,7 +152,10 @@ TABLE: Final[dict[str, Column]] = {
         ollama=_OLLAMA,
         openai=_OPENAI,
     ),
-    "n": _everywhere("n", ollama=_OLLAMA),
+    "n": _each(
+        Kept("so many calls, put in order by their log probabilities"),
+        ovms=Lacking("It gives no log probabilities that answers could be put in order by."),
+    ),
     "best_of": _nowhere(
         _NO_BEAMS,
         vllm=Sent("n", note=_BEAMS, also={"use_beam_search": True}),

@@ -27,7 +27,6 @@ _RAW: Final[Column] = {
     "mm_processor_kwargs": Lacking("Images are seen at chat level only."),
 }
 _NO_FORMATS = Lacking("It formats the answers of chats only.")
-_ONCE = Lacking("It is asked for one answer at a time.")
 
 
 def _text(constraint: JsonObject | JsonSchema) -> str:
@@ -58,7 +57,6 @@ _BY_ENGINE: Final[dict[str, Column]] = {
             max_output_tokens="max_new_tokens", seed="sampling_seed", include_stop_str_in_output="no_stop_trim",
             min_tokens="min_new_tokens",
         ),
-        "n": _ONCE,
         "top_logprobs": Sent("top_logprobs_num", also={"return_logprob": True, "return_text_in_logprobs": True}),
         "text.format": _param("json_schema", _text),
         "structural_tag": _param("structural_tag", _tag),
@@ -76,7 +74,6 @@ _BY_ENGINE: Final[dict[str, Column]] = {
     "llamacpp-server": {
         "max_output_tokens": Sent("n_predict"),
         "include_stop_str_in_output": Kept("Antiphon adds it"),
-        "n": _ONCE,
         "top_logprobs": Sent("n_probs", lambda value: max(value, 1), "at least 1"),
         "text.format": Sent("json_schema", lambda constraint: guided(constraint).schema, "without white space"),
         "stop_token_ids": Kept("Antiphon ends the answer there"),

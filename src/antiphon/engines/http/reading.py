@@ -94,29 +94,22 @@ class ChatReader(Struct, eq=False):
 
     @classmethod
     def whole(cls, who: str, completion: Any, sampling: Sampling) -> list[Chunk]:
-        """All of an answer that came at once: of several choices one after the other, best first. Its end is told with
-        the last that was said, if there is nothing beside that already."""
+        """All of an answer that came at once: of several choices the first, which is the best. Its end is told with the
+        last that was said, if there is nothing beside that already."""
         if completion.error is not None:
             raise EngineFailed(f"{who} answered with an error, and as if it were none.")
-        chosen = completion.choices or ()
-        if len(chosen) > 1:
-            chosen = sorted(chosen, key=lambda choice: choice.index or 0)[: sampling.n]
-        if not chosen:
+        if not completion.choices:
             raise EngineFailed(f"{who} answered without an answer.")
-        chunks: list[Chunk] = []
-        for number, choice in enumerate(chosen):
-            begun, choice.index = len(chunks), 0
-            reader = cls(who, sampling, None, True)
-            reader._hear(choice, chunks)
-            if reader.fault is not None:
-                raise reader.fault
-            if reader._finish is None:
-                raise reader._unfinished()
-            if number:
-                for chunk in chunks[begun:]:
-                    chunk.choice = number
-        if len(chunks) == begun or chunks[-1].extras is not None:
-            chunks.append(Chunk(choice=number))
+        choice = min(completion.choices, key=lambda choice: choice.index or 0)
+        choice.index = 0
+        reader, chunks = cls(who, sampling, None, True), list[Chunk]()
+        reader._hear(choice, chunks)
+        if reader.fault is not None:
+            raise reader.fault
+        if reader._finish is None:
+            raise reader._unfinished()
+        if not chunks or chunks[-1].extras is not None:
+            chunks.append(Chunk())
         last = chunks[-1]
         last.finish, last.counts = reader._finish, counts(completion.usage)
         last.extras = reader._said_once(completion, choice)

@@ -15,7 +15,7 @@ from antiphon.protocol.response import Logprob, TopLogprob
 HONOURS = frozenset({
     "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty",
     "presence_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "skip_special_tokens",
-    "top_logprobs", "logprobs", "text.format", "chat_template_kwargs", "logit_bias", "stop_token_ids",
+    "top_logprobs", "logprobs", "n", "text.format", "chat_template_kwargs", "logit_bias", "stop_token_ids",
     "return_token_ids", "grammar.regex", "grammar.lark", "grammar.gbnf",
 })  # fmt: skip
 LACKS = {
