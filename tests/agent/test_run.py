@@ -173,6 +173,7 @@ async def test_a_cancelled_driver_frees_the_engine_and_cancel_ends_the_response_
     assert engine.running == 0
     last = run.cancel()[-1]
     assert isinstance(last, Incomplete)
+    assert (last.response.usage, run.heard) == (None, 1)  # nobody had counted
     assert last.response.status == "cancelled"
     assert run.cancel() == []
     assert ends.told == [run]

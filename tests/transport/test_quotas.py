@@ -9,6 +9,7 @@ import pytest
 from antiphon.config.quotas import Quota, TenantSpec
 from antiphon.core.deltas import Text
 from antiphon.engines.fake import FakeEngine, FakeSettings
+from antiphon.errors import EngineFailed
 from antiphon.transport.guard import EVERYBODY
 from antiphon.transport.ratelimits import duration
 from antiphon.wiring import Lifecycle
@@ -137,6 +138,30 @@ async def test_each_key_has_a_limit_of_its_own_and_refusals_are_counted() -> Non
         assert "This key" in refused.error["message"]
         metrics = (await call(server.app, "GET", "/metrics", keys[0])).body.decode()
     assert 'antiphon_quota_refusals_total{whose="key",limit="requests"} 3' in metrics
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"), [("responses", {"input": "hi"}), ("chat/completions", {"messages": MESSAGES})]
+)
+async def test_who_leaves_before_the_end_pays_for_what_was_said(path: str, fields: dict[str, Any]) -> None:
+    async with api(quota=Quota(tokens_per_minute=100)) as server:
+        server.engine.says(*[Text(f"{number} ") for number in range(50)])
+        gate = server.engine.holds(after=50)
+        client = Client(server.app, "POST", path, **fields, model="fake", stream=True)
+        async with asyncio.timeout(5):
+            await gate.reached.wait()
+            client.leaves()
+            await client.request
+        left = counted(server)[1]
+    assert left is not None
+    assert 20 <= left < 50  # the guess of its prompt beside it
+
+
+async def test_what_fails_without_a_word_costs_nothing() -> None:
+    async with api(quota=Quota(tokens_per_minute=100)) as server:
+        server.engine.fails(EngineFailed("It is gone."))
+        assert (await ask(server)).status == 500
+        assert near(counted(server), None, 100)
 
 
 async def test_only_so_many_run_at_once_and_a_client_that_leaves_makes_room() -> None:

@@ -41,6 +41,7 @@ class Choice:
         self._insisting = insisting(plan)
         self._tries: list[Counts] = []
         self.finish: Finish | None = None
+        self.heard = 0  # chunks of all tries
 
     @property
     def cut(self) -> bool:
@@ -102,6 +103,7 @@ class Choice:
         finally:
             self.finish = turn.finish
             self._tries.append(turn.counts)
+            self.heard += turn.heard
             if call is not None:
                 call.end(turn.finish, turn.counts, exception())
         return turn

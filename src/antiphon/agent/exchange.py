@@ -82,6 +82,11 @@ class Exchange:
         )
 
     @property
+    def heard(self) -> int:
+        """Chunks of all choices: mostly a token each."""
+        return sum([answer.heard for answer in self._answers])
+
+    @property
     def insisted(self) -> Sequence[tuple[Reason, Outcome]]:
         return [one for answer in self._answers for one in answer.insisted]
 
@@ -174,6 +179,7 @@ class Answer:
         self._plan = plan  # of this try
         self._before: list[Counts] = []  # of the tries before this one
         self.finish: Finish | None = None
+        self.heard = 0
         self._counts = Counts()
         self._parse = plan.parser.feed
         self._name = plan.declared.name
@@ -227,6 +233,7 @@ class Answer:
 
     def feed(self, chunks: list[Chunk]) -> Told:
         deltas: list[Delta] = []
+        self.heard += len(chunks)
         try:
             for chunk in chunks:
                 deltas += self._parse(chunk)

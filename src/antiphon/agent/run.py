@@ -81,6 +81,7 @@ class Run:
         self.error: AntiphonError | None = None
         self.ending = _ENDINGS["stop"]  # of one that has ended
         self.counts = _NONE  # of all turns of one that has ended
+        self.heard = 0  # chunks of all turns
         self.started_at = time()
         self.ended_at: float | None = None
 
@@ -179,6 +180,7 @@ class Run:
                 answers = await hear(choices)
         finally:
             self._turns.append(counts_of(choices))
+            self.heard += sum([choice.heard for choice in choices])
             self.insisted += [one for choice in choices for one in choice.insisted]
         said = [delta for answer in answers for delta in answer.told(asked.hides_logprobs)]
         if (events := self._emitter.feed(said)) and (telling := tell(events)) is not None:
@@ -266,6 +268,7 @@ class Run:
                 await telling
         finally:
             self._turns.append(turn.counts)
+            self.heard += turn.heard
             if call is not None:
                 call.end(turn.finish, turn.counts, sys.exception())
         self.ending = _ending(turn.finish)
@@ -286,7 +289,8 @@ class Run:
         self.ending, self.ended_at = ending, time()
         self.counts = turns[0] if len(turns) == 1 else sum_of(turns)
         self.hearing.leave()
-        events = self._emitter.finish(ending, usage(turns), int(self.ended_at))
+        counted = ending.status == "completed" or self.counts != _NONE  # what was broken off, engines do not count
+        events = self._emitter.finish(ending, usage(turns) if counted else None, int(self.ended_at))
         if self._witness is not None:
             code = "" if ending.error is None else ending.error.code or ""
             self._witness.end(Seen(status=ending.status, error=code, model=self.response.model, counts=self.counts))

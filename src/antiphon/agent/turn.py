@@ -37,10 +37,12 @@ class Turn(Struct, eq=False):
     _sieve: Sieve | None = None  # None: all that is said is told
     finish: Finish | None = None
     counts: Counts = Counts()
+    heard: int = 0  # chunks: mostly a token each
 
     def feed(self, chunks: list[Chunk]) -> list[Event]:
         deltas: list[Delta] = []
         parser = self.plan.parser
+        self.heard += len(chunks)
         try:
             for chunk in chunks:
                 deltas += parser.feed(chunk)

@@ -16,7 +16,7 @@ class Tally:
 
     def ended(self, run: Run) -> None:
         counts, start, first_at = run.counts, run.started_at, run.hearing.first_at
-        _charge(counts, counts.input_tokens + counts.output_tokens)
+        _charge(counts, run.heard, run.ending.status)
         first = None if first_at is None else first_at - start
         self._metrics.response_done(run.ending.status, counts, first, (run.ended_at or start) - start)
         if run.insisted:
@@ -28,7 +28,7 @@ class Tally:
         end = exchange.ended_at or exchange.started_at
         first = None if exchange.first_at is None else exchange.first_at - exchange.started_at
         counts = exchange.counts
-        _charge(counts, (counts.input_tokens + counts.output_tokens) or None)
+        _charge(counts, exchange.heard, exchange.status)
         self._metrics.response_done(exchange.status, counts, first, end - exchange.started_at)
         self._insisted(exchange.insisted)
 
@@ -37,10 +37,15 @@ class Tally:
             self._metrics.insisted(reason, outcome)
 
 
-def _charge(counts: Counts, tokens: int | None) -> None:
+def _charge(counts: Counts, heard: int, status: str) -> None:
     """On the bill, and in the log, of whatever this task works for."""
     if (bill := BILL.get()) is not None:
-        bill.spend(tokens)
+        tokens = counts.input_tokens + counts.output_tokens
+        if tokens or status == "completed" or (status == "failed" and not heard):
+            bill.spend(tokens)
+        else:  # broken off before it was counted: else whoever leaves just before the end would pay nothing
+            bill.spend(None)
+            bill.spend(heard)
     if (about := ABOUT.get()) is not None:
         about.input_tokens += counts.input_tokens
         about.cached_tokens += counts.cached_tokens
