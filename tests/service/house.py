@@ -33,7 +33,7 @@ from antiphon.service.source import Source
 from antiphon.service.tally import Tally
 from antiphon.service.tool_outputs import ToolOutputs, ToolOutputSettings
 from antiphon.service.toolkit import Toolkit
-from antiphon.stores.base import Key, Store
+from antiphon.stores.base import Claim, Claimed, Key, Store
 from antiphon.stores.live.base import Hear, LiveLog
 from antiphon.stores.live.local import LocalLive
 from antiphon.stores.live.postgres import PostgresLive
@@ -86,6 +86,7 @@ class Shaky(SqlStore):
         self.done = 0
         self.fails_at: int | None = None
         self.started = asyncio.Event()  # something is in progress
+        self.looked = asyncio.Event()  # for something to claim
         self.expects = asyncio.Event()  # somebody waits for what a client's tools give
         self.refused = asyncio.Event()  # something was not answered
 
@@ -93,6 +94,11 @@ class Shaky(SqlStore):
         if name != "down" and name in getattr(self, "down", ()):
             return self._refuse
         return super().__getattribute__(name)
+
+    async def claim(self, claim: Claim, background: int, released: bool = False) -> list[Claimed]:
+        claimed = await super().claim(claim, background, released)
+        self.looked.set()
+        return claimed
 
     async def start(self, tenant: str, response_id: str, fence: int) -> None:
         await super().start(tenant, response_id, fence)

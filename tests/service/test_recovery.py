@@ -131,6 +131,24 @@ async def test_after_a_store_was_away_nobody_is_taken_for_dead_before_it_could_g
         assert (owner.keeper.lost, other.engine.requests) == (0, 0)
 
 
+async def test_who_starts_when_a_store_is_back_takes_nobody_for_dead_before_a_sign_of_life(clock: Clock) -> None:
+    async with houses(2, clock) as (owner, other):
+        gate = owner.engine.holds(after=0)
+        response_id = await owner.background()
+        await gate.reached.wait()
+        clock.jump(LEASE + 1)  # nobody could renew anything
+        starting = asyncio.ensure_future(other.jobs.attend())
+        async with asyncio.timeout(5):
+            await other.store.looked.wait()
+        await owner.keeper.renew()
+        other.jobs._wary_until = 0.0  # the time for that is over
+        await other.jobs.scan()
+        gate.open()
+        assert (await owner.ended(response_id)).status == "completed"
+        assert (owner.keeper.lost, other.engine.requests) == (0, 0)
+        starting.cancel()
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_could_not_even_be_begun_while_a_store_was_away_is_run_when_it_is_back(
     stream: bool, clock: Clock
@@ -413,6 +431,7 @@ async def test_whichever_operation_of_the_store_fails_everything_ends_once_and_a
             house.store.fails_at = None
             await house.settled()
             clock.jump(10.0)
+            house.jobs._wary_until = 0.0
             await house.jobs.scan()
             await house.settled()
             assert await house.store.claim(house.keeper.claim(), 100) == []

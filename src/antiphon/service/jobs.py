@@ -6,7 +6,8 @@
 What is in a hurry comes first, then whose tenant has least, then what is oldest (stores/sql/turns.py).
 
 What a server that died left behind comes the same way: its lease runs out, and the next scan claims it. After a store
-was away, all leases have run out: then nothing is claimed before everybody had time for a sign of life.
+was away, all leases have run out: then only what was given back is claimed, before everybody had time for a sign of
+life. Who starts cannot know whether it was away, and is as wary.
 """
 
 import asyncio
@@ -106,6 +107,7 @@ class Jobs:
         Then what was claimed and does not run yet is given back. Sessions are not ours to close.
         """
         now, due = asyncio.get_running_loop().time, 0.0
+        self._wary_until = now() + self._settings.lease / 2  # longer than a heartbeat takes
         try:
             with self._sessions.words.of(QUEUE) as ear:
                 while True:
@@ -127,14 +129,12 @@ class Jobs:
         """Claim what can be seen to here. First a sign of life: what is our own is not to be claimed by ourselves."""
         if self._rests():
             return
-        if asyncio.get_running_loop().time() < self._wary_until:
-            await self._keeper.renew(anyway=True)
-            return
+        wary = asyncio.get_running_loop().time() < self._wary_until
         free = max(0, self._settings.slots - self._busy) if self._takes() else 0
         self._busy += free  # nobody else may have them meanwhile
         try:
-            await self._keeper.renew()
-            claimed = await self._keeper.store.claim(self._keeper.claim(), free)
+            await self._keeper.renew(anyway=wary)
+            claimed = await self._keeper.store.claim(self._keeper.claim(), free, released=wary)
         finally:
             self._busy -= free
         self._queued = sum(each.row.background for each in claimed) >= free

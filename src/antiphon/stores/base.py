@@ -234,8 +234,9 @@ class Store(Protocol):
         What it does not name is not renewed: a row whose beginning or end went wrong is taken over by the next `claim`.
         """
 
-    async def claim(self, claim: Claim, background: int) -> list[Claimed]:
+    async def claim(self, claim: Claim, background: int, released: bool = False) -> list[Claimed]:
         """Take over running responses whose lease is over: all of the foreground, at most `background` others.
+        `released`: only what was given back.
 
         Of the background those of the first rank, but for one in nine, which is of a lower one; among them of whom
         least runs, and the oldest of each tenant. Each gets a new fence and one attempt more. No two callers get the

@@ -29,6 +29,14 @@ async def test_what_an_owner_does_not_renew_is_taken_over(store: Store, clock: C
     assert [one.row.fence for one in await store.claim(owner(clock, "third"), 10)] == [3]
 
 
+async def test_who_is_wary_takes_only_what_was_given_back(store: Store, clock: Clock) -> None:
+    held, given_back = [await running(store, clock, background=True) for _ in range(2)]
+    await store.release(TENANT, given_back.id, 1)
+    clock.now += 1000
+    assert ids(await store.claim(owner(clock, "another"), 10, released=True)) == [given_back.id]
+    assert ids(await store.claim(owner(clock, "another"), 10)) == [held.id]
+
+
 async def test_a_sign_of_life_keeps_what_an_owner_names(store: Store, clock: Clock) -> None:
     mine, forgotten, other = [await running(store, clock) for _ in range(3)]
     await store.take(TENANT, other.id, owner(clock, "another"))

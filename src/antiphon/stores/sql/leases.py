@@ -48,6 +48,7 @@ def renew(claim: Claim, ids: Collection[str], now: float) -> Operation[set[str]]
 
 
 def claim_orphans(claim: Claim, background: int, now: float) -> Operation[list[Claimed]]:
+    """What was given back has a lease that ended at the beginning of time."""
     orphans = yield sql(_ORPHANS, now)
     if background > 0:
         crowds = [

@@ -102,8 +102,8 @@ class SqlStore(ABC):
         now = self._clock()
         return await self._do(lambda: leases.renew(claim, ids, now), write=True)
 
-    async def claim(self, claim: Claim, background: int) -> list[Claimed]:
-        now = self._clock()
+    async def claim(self, claim: Claim, background: int, released: bool = False) -> list[Claimed]:
+        now = 0.0 if released else self._clock()
         return await self._do(lambda: leases.claim_orphans(claim, background, now), write=True)
 
     async def take(self, tenant: str, response_id: str, claim: Claim) -> StoredResponse | None:
