@@ -30,6 +30,29 @@ class Transport:
         self.closing = True
 
 
+class Socket(Transport):
+    """With all that a connection asks of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def write_eof(self) -> None:
+        self.seen.append("ended")
+
+    def abort(self) -> None:
+        self.seen.append("aborted")
+        self.closing = True
+
+    def pause_reading(self) -> None:
+        self.seen.append("paused")
+
+    def resume_reading(self) -> None:
+        self.seen.append("resumed")
+
+
 class Carrier:
     def __init__(self) -> None:
         self.heads = Heads()

@@ -4,9 +4,16 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 import pytest
+from uvicorn.server import ServerState
 
+from antiphon.config import Config
+from antiphon.transport.connection import Connection
+from antiphon.transport.http import Request
+from antiphon.transport.settings import ServerSettings
+from tests.transport.carrier import Socket, turn
 from tests.transport.process import SECONDS, Client, Process, connected, process, request
 
 pytestmark = pytest.mark.anyio
@@ -34,6 +41,30 @@ async def test_pipelined_requests_are_answered_in_turn(server: Process) -> None:
     async with connected(server) as client:
         await client.send(b"".join(request("/v1/echo", method="POST", body=b"%d" % n) for n in range(100)))
         assert [(await client.reply()).body for _ in range(100)] == [b"%d" % n for n in range(100)]
+
+
+NOTE: ContextVar[bytes] = ContextVar("note", default=b"nothing")
+
+
+class Noting:
+    """An application that says what it finds noted, and notes whom that was for, as others do of a trace or a bill."""
+
+    async def answer(self, request: Request) -> None:
+        found = NOTE.get()
+        NOTE.set(request.path)
+        await request.reply(200, found)
+        request.line.close()
+
+
+async def test_a_request_that_waited_for_another_has_nothing_of_it() -> None:
+    config, socket = ServerSettings(Noting(), Config(), Connection, None, lambda status: None), Socket()
+    connection = Connection(config, ServerState(), {})
+    connection.connection_made(socket)  # type: ignore[arg-type]  # as much of one as is needed
+    connection.data_received(b"".join(request(f"/{number}") for number in range(3)))
+    async with asyncio.timeout(SECONDS):
+        while len(socket.writes) < 3:
+            await turn()
+    assert [reply.rpartition(b"\r\n")[2] for reply in socket.writes] == [b"nothing"] * 3
 
 
 async def test_a_client_that_asked_for_more_and_leaves_is_noticed(server: Process) -> None:

@@ -18,7 +18,7 @@ from antiphon.transport.familiar import Familiar, familiar
 from antiphon.transport.http import ClientGone, Request
 from antiphon.transport.settings import ServerSettings
 from antiphon.transport.websocket.wire import Wire
-from tests.transport.carrier import Transport, turn
+from tests.transport.carrier import Socket, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -60,27 +60,6 @@ class Forgetful(Connection):
     def data_received(self, data: bytes) -> None:
         self._known = None
         super().data_received(data)
-
-
-class Socket(Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def set_write_buffer_limits(self, high: int) -> None: ...
-
-    def write_eof(self) -> None:
-        self.seen.append("ended")
-
-    def abort(self) -> None:
-        self.seen.append("aborted")
-        self.closing = True
-
-    def pause_reading(self) -> None:
-        self.seen.append("paused")
-
-    def resume_reading(self) -> None:
-        self.seen.append("resumed")
 
 
 class Mirror:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any, Literal
 
 import httptools
@@ -203,8 +204,8 @@ class Connection(asyncio.Protocol):
             self.transport.close()
         elif (self.read_paused or self.waiting) and not self.transport.is_closing():
             self.resume_reading()
-            if self.waiting:
-                self._start(self.waiting.popleft())
+            if self.waiting:  # not in the context of this one: its trace and its bill are nobody else's
+                Context().run(self._start, self.waiting.popleft())
 
     def left_open(self, cycle: Cycle) -> None:
         if cycle.started:
