@@ -390,6 +390,33 @@ async def test_a_client_that_offers_http_2_is_answered_in_http_1(server: Process
             assert (reply.status, reply.body) == (200, b'"h2c is mentioned here, too"')
 
 
+@pytest.mark.parametrize("cut", [0, 60, -1])
+@pytest.mark.parametrize("protocol", ["h2c", "HTTP/3.0", "TLS/1.0"])
+async def test_the_body_of_who_offers_another_protocol_is_no_request(server: Process, protocol: str, cut: int) -> None:
+    body = json.dumps(request("/health").decode()).encode()
+    sent = request("/v1/echo", "Connection: Upgrade", f"Upgrade: {protocol}", method="POST", body=body)
+    pieces = (sent[:cut], sent[cut:]) if cut >= 0 else (sent.removesuffix(body), body)
+    async with connected(server) as client:
+        for piece in pieces:
+            await client.send(piece)
+            await asyncio.sleep(0.02)  # so that they arrive one by one
+        await client.send(request("/v1/models") * 2)
+        assert (await client.reply()).body == body
+        assert [(await client.reply()).headers["content-type"] for _ in range(2)] == ["application/json"] * 2
+
+
+async def test_who_offers_another_protocol_may_send_chunks(server: Process) -> None:
+    offer = ECHO + "Connection: Upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: %s\r\n\r\n"
+    async with connected(server) as client:
+        for piece in (offer % "chunked", "1\r\n1\r\n", "0\r\n\r\n", request("/v1/models").decode()):
+            await client.send(piece.encode())
+            await asyncio.sleep(0.02)  # so that they arrive one by one
+        assert (await client.reply()).body == b"1"
+        assert (await client.reply()).status == 200
+        assert (await client.ask((offer % "gzip").encode() + request())).status == 400
+        assert await client.hung_up() == b""
+
+
 async def test_a_websocket_is_told_to_use_http(server: Process) -> None:
     lines = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
     key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="

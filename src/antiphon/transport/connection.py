@@ -34,7 +34,6 @@ WRITE_BUFFER = 64 * 1024  # bytes a client may leave unread before `send` waits
 READ_BUFFER = 64 * 1024  # bytes of a body that nobody has read yet, before no more are taken
 PIPELINED = 8  # requests that wait for those before them, before no more are taken
 LINGER = 2.0  # seconds in which a refused client may go on sending, so that it gets to read why
-_H2C_WITHIN = 512
 _SLASH = ord("/")
 _log = logging.getLogger(__name__)
 
@@ -43,8 +42,8 @@ Awaited = Literal["head", "body", "request", "nothing"]
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_active", "_answer", "_arrived", "_between", "_fault", "_fresh", "_head_cap", "_headers", "_known", "_owed",
-        "_receiving", "_refused_at", "_seen", "_settings", "_since", "_unread", "_url", "_writable", "cycle",
+        "_active", "_answer", "_arrived", "_between", "_fault", "_framing", "_fresh", "_head_cap", "_headers", "_known",
+        "_owed", "_receiving", "_refused_at", "_seen", "_settings", "_since", "_unread", "_url", "_writable", "cycle",
         "heads", "loop", "parser", "read_paused", "state", "transport", "waiting", "write_paused",
     )  # fmt: skip
 
@@ -84,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._known: Familiar | None = None  # the head of a request, for who sends it again
         self._owed = 0  # bytes that are missing from the body behind it
         self._fresh = b""  # what the parser is given, from the first byte of a request on
+        self._framing = b""  # of a body that it has to be told of
         self._writable: asyncio.Event | None = None
         self._unread: Unread | None = None
 
@@ -107,8 +107,8 @@ class Connection(asyncio.Protocol):
         while data:
             known = self._known if self._between else None
             if known is None or not (length := known.length_in(data)):
-                self._parse(data)
-                return
+                data = self._parse(data)
+                continue
             # A request whose head is known: not repeated in any name, and others may follow it.
             start, size = known.size + len(length), int(length)
             body = data[start : start + size]
@@ -120,23 +120,25 @@ class Connection(asyncio.Protocol):
                 self._pause_reading()
             data = data[start + size :]
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: bytes) -> bytes:
+        """What is to be parsed anew is given back."""
+        rest = b""
         self._arrived += len(data)
-        if data.find(b"h2c", 0, _H2C_WITHIN) >= 0 and not (self._receiving and self._receiving.more):
-            data = _without_h2c(data)
         self._fresh, self._between = data if self._between else b"", False
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
+        except httptools.HttpParserUpgrade as offer:
             if self._receiving is None:
                 self._upgrade()
-                return
+                return b""
+            rest = self._framing + data[offer.args[0] :]
         except httptools.HttpParserError:
             _log.debug("What was received is not HTTP, or more than is taken.")
             self._refuse(self._fault)
         self._fresh = b""
         if self._arrived > self._head_cap:
             self._refuse(self._too_large())
+        return rest
 
     def _take_owed(self, data: bytes) -> bytes:
         """The body goes on. What follows it is given back."""
@@ -162,6 +164,9 @@ class Connection(asyncio.Protocol):
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        if self._framing:  # it was told
+            self._framing, self._arrived = b"", 0
+            return
         fresh, self._fresh = self._fresh, b""  # what follows is another's
         if self._arrived > self._head_cap and self._head_size() > self._head_cap:
             self._fault = self._too_large()
@@ -170,11 +175,14 @@ class Connection(asyncio.Protocol):
         if path[0] != _SLASH or not path.isascii():  # `GET http://other.host/`: a proxy's business
             raise self._fault
         self._arrived = 0
-        if self.parser.should_upgrade() and self._wants_socket():
+        offers = self.parser.should_upgrade()
+        if offers and self._wants_socket():
             self._receiving = None
             return
         headers, self._headers = self._headers, []  # what comes now are trailers; they must not pass for headers
         fields = dict(headers)
+        if offers:
+            self._framing = _framing(fields)
         cycle = Cycle(self, self.parser.get_method().decode("ascii"), path, query, fields)
         if len(fields) != len(headers):
             cycle.repeated = repeated(headers)
@@ -193,6 +201,8 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._arrived = 0
+        if self._framing:  # its body is still to come
+            return
         self._between = True
         if self._receiving is not None:
             self._receiving.take_end()
@@ -372,7 +382,11 @@ def _reply(error: AntiphonError) -> bytes:
     return Heads().make(error.status, (), headers) + body
 
 
-def _without_h2c(data: bytes) -> bytes:
-    """Java's HttpClient offers HTTP/2 on every request; the parser would take the body for HTTP/2 and drop it."""
-    offer = data.lower().find(b"\r\nupgrade: h2c\r\n", 0, data.find(b"\r\n\r\n") + 2)
-    return data if offer < 0 else data[: offer + 2] + b"Ignored" + data[offer + 9 :]
+def _framing(fields: dict[bytes, bytes]) -> bytes:
+    """All that the parser has to be told to read the body of a request with this head; nothing if it has none.
+
+    Who offers another protocol, as Java's HttpClient does on every request, is answered in this one. But the parser
+    takes whatever follows such a head for that protocol, and would take a body for the next request.
+    """
+    framing = [b"%b: %b\r\n" % (name, fields[name]) for name in (LENGTH, b"transfer-encoding") if name in fields]
+    return b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(framing) if framing else b""
