@@ -234,12 +234,15 @@ def test_no_more_kinds_are_kept_than_there_is_room_for() -> None:
     large = "x" * (kinds.MOST_BYTES_OF_ONE - 1000)
     for number in range(20):
         known.decode(body({"model": f"m{number}", "instructions": large}), LIMITS)
-    assert known._bytes == sum(len(values) for _, values in known._known) <= kinds.MOST_BYTES
+    assert known._bytes == sum(len(b"".join([*map(str.encode, names), values])) for names, values in known._known)
+    assert known._bytes <= kinds.MOST_BYTES
     assert len(known._known) < 20
 
 
 @pytest.mark.parametrize(
-    "asked", [{"instructions": "x" * kinds.MOST_BYTES_OF_ONE}, {"tools": [MCP]}], ids=["much", "secrets"]
+    "asked",
+    [{"instructions": "x" * kinds.MOST_BYTES_OF_ONE}, {"x" * kinds.MOST_BYTES_OF_ONE: 1}, {"tools": [MCP]}],
+    ids=["much", "long names", "secrets"],
 )
 def test_what_is_large_or_may_hold_secrets_is_not_kept(asked: dict[str, Any]) -> None:
     known = Kinds()

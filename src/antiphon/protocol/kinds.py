@@ -112,13 +112,13 @@ class Kinds:
 
     def _met(self, key: Key, decoded: Decoded) -> Decoded:
         """The first of its kind. What names an MCP server may hold its secrets: that is not kept."""
-        size, request = len(key[1]), decoded.request
+        size, request = _size(key), decoded.request
         if size > MOST_BYTES_OF_ONE or len(decoded.ignored) >= MOST_NAMED or McpTool in map(type, request.tools):
             return decoded
         while self._known and (len(self._known) >= MOST or self._bytes + size > MOST_BYTES):
             oldest = next(iter(self._known))
             del self._known[oldest]
-            self._bytes -= len(oldest[1])
+            self._bytes -= _size(oldest)
         within = [name for name in decoded.ignored if name.startswith(f"{_INPUT}[")]
         kind = self._known[key] = _kind(decoded, within)
         self._bytes += size
@@ -147,6 +147,11 @@ def _of_kind(kind: Kind, before: str | None, given: str | list[Any] | None, size
 
 def _key(fields: dict[str, Raw]) -> Key:
     return tuple(fields), _APART.join(fields.values())
+
+
+def _size(key: Key) -> int:
+    """A client may make names as long as what they stand for."""
+    return sum(map(len, key[0])) + len(key[1])
 
 
 def _around(key: Key, kind: Kind, body: bytes, given: bytes) -> Usual | None:
