@@ -10,7 +10,7 @@ import pytest
 from antiphon.errors import Internal, Unavailable
 from antiphon.stores import worker
 from antiphon.stores.sql.operation import Operation
-from antiphon.stores.worker import Jobs, Worker
+from antiphon.stores.worker import Job, Jobs, Worker
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +82,27 @@ async def test_nobody_waits_for_a_thread_that_hangs(monkeypatch: pytest.MonkeyPa
         free.set()
         assert await made.submit(number(3)) == 3
     assert sum(carried) == 2, "what was given up before it was begun is not done"
+
+
+async def test_what_a_thread_says_too_late_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be anywhere between its first word and the commit when it is given up."""
+    monkeypatch.setattr(worker, "GLANCE", 0.01)
+    monkeypatch.setattr(worker, "DEADLINE", 0.05)
+    free, tell = threading.Event(), Job.tell
+
+    def told_late(job: Job[int]) -> None:
+        """As if the thread had its turn just before."""
+        job.give(1)
+        tell(job)
+
+    def carry_out(jobs: Jobs) -> None:
+        free.wait(10)
+
+    async with working(carry_out) as made, asyncio.timeout(10):
+        monkeypatch.setattr(Job, "tell", told_late)
+        with pytest.raises(Unavailable):
+            await made.submit(number(1))
+        free.set()
 
 
 async def test_a_defect_ends_the_jobs_it_was_among_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,8 @@ GLANCE = 1.0
 
 
 class Job(Struct, Generic[T], eq=False):
-    """Carried out without being given a value or an error, it has come to None."""
+    """Carried out without being given a value or an error, it has come to None. Until it is settled, what it comes to
+    is for the thread alone to say."""
 
     make: Callable[[], Operation[T]]
     future: asyncio.Future[T]
@@ -119,8 +120,8 @@ class Worker:
             if job.begun > late:
                 break
             job.withdrawn = True
-            job.fail(Unavailable("The store does not answer.", retry_after=5.0))
-            job.tell()
+            if not job.future.done():
+                job.future.set_exception(Unavailable("The store does not answer.", retry_after=5.0))
         self._glance = self._loop.call_later(GLANCE, self._look)
 
     def _gather(self) -> None:
