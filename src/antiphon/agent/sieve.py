@@ -96,9 +96,12 @@ class Sieve:
 
     def feed(self, deltas: Iterable[Delta]) -> list[Delta]:
         out: list[Delta] = []
+        lost = self._blank > MOST_BLANK  # before these: an answer that came in one piece has ended by itself
         for delta in deltas:
             match delta:
                 case Text():
+                    if lost:
+                        raise Enough(Chunk(finish="length"))
                     self._say(delta)
                     self._pass(delta, out)
                 case CallStarted():
@@ -135,8 +138,6 @@ class Sieve:
         self._said.append((delta,))
         if self._rules.form is not None:
             self._watch(delta.text)
-            if self._blank > MOST_BLANK:
-                raise Enough(Chunk(finish="length"))  # the model has lost itself
             if self._rules.form.held:
                 self._hold()
         if self._waits:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.agent.sieve import MOST_BLANK
 from antiphon.engines.http import base
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.transport.app import App
@@ -88,6 +89,19 @@ async def test_all_of_an_answer_in_one_piece_is_told() -> None:
         2,
         1,
     )
+
+
+async def test_an_answer_in_one_piece_may_end_with_any_number_of_blanks() -> None:
+    """One that goes on like that is broken off, but this one has ended."""
+    text, schema = '{"a": 1}' + " " * (2 * MOST_BLANK), {"type": "object", "properties": {"a": {"type": "integer"}}}
+    form = {"name": "f", "schema": schema}
+    message = {"role": "assistant", "reasoning_content": "Hm.", "content": text}
+    async with behind(told({"choices": [{"message": message, "finish_reason": "stop"}], "usage": USAGE})) as app:
+        response = (await post(app, text={"format": {"type": "json_schema", **form}})).json()
+        completion = (await chat(app, response_format={"type": "json_schema", "json_schema": form})).json()
+    assert (response["status"], response["output"][1]["content"][0]["text"]) == ("completed", text)
+    assert completion["choices"][0]["finish_reason"] == "stop"
+    assert completion["choices"][0]["message"]["content"] == text
 
 
 async def test_an_engine_that_streams_all_the_same_is_heard_out() -> None:
