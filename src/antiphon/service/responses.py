@@ -1,4 +1,5 @@
-"""Creating a Response, without a transport: all is checked and settled, its beginning is kept, then it is handed out.
+"""Creating a Response, without a transport: all is checked and settled, its beginning is kept if anybody may hear of
+it before its end, then it is handed out.
 
     foreground ──────────────────────────────▶ Direct: its client drives it
     with an Idempotency-Key, or kept streams ─▶ a session, which others can join
