@@ -68,9 +68,11 @@ class Mirror:
     async def answer(self, request: Request) -> None:
         line, body = request.line, b""
         with suppress(ClientGone):
-            while line.more and request.path != b"/early":
+            reads = request.path != b"/early"
+            while reads:
                 piece = line.read()
                 body += piece if isinstance(piece, bytes) else await piece
+                reads = line.more
             asked = (request.method, request.path, line.query, line.fields, sorted(line.repeated), body)
             await request.reply(200, repr(asked).encode())
         line.close()
