@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -132,6 +133,33 @@ async def test_a_wire_that_waits_keeps_nothing_of_what_was_said() -> None:
     assert len(app.said.pop()) == 1800
     assert not [one for one in gc.get_objects() if isinstance(one, Frame) and len(one.data) == 900]
     assert not wire.frames
+
+
+async def test_a_message_that_came_together_with_a_mistake_is_not_kept() -> None:
+    app, transport = App(), Transport()
+    wire = await let_in(app, transport)
+    wire.data_received(frame(TEXT, b"a" * 901) + frame(3, b"x"))
+    await turns()
+    assert app.said == [1002]
+    assert not [one for one in gc.get_objects() if isinstance(one, Frame) and len(one.data) == 901]
+    wire.connection_lost(None)
+
+
+async def test_a_connection_that_is_gone_is_forgotten_without_a_search_for_cycles() -> None:
+    gc.disable()
+    try:
+        protocol = await _left()
+        await turns(20)
+        assert protocol() is None
+    finally:
+        gc.enable()
+
+
+async def _left() -> weakref.ref[Any]:
+    """The protocol of a client that came and went."""
+    wire = await let_in(App(), Transport())
+    wire.connection_lost(None)
+    return weakref.ref(wire.conn)
 
 
 @pytest.mark.parametrize("name", ["1 GB", "another opcode", "not masked", "a reason that is no UTF-8", "no UTF-8"])

@@ -52,6 +52,7 @@ class Wire(WebSocketsSansIOProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.conn.parser.close()  # ours takes its place
         self.logger = _log
         self.conn = _Handshake(max_size=config.ws_max_size, logger=_log)
         self._patience = config.stall_seconds
@@ -87,6 +88,11 @@ class Wire(WebSocketsSansIOProtocol):
         if self._held and not self.transport.is_closing():
             self.transport.pause_reading()
         return message
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The parser knows the protocol that knows it: what they hold would stay until somebody looks for cycles."""
+        super().connection_lost(error)
+        self.conn.parser.close()
 
     def data_received(self, data: bytes) -> None:
         """In bites: a client that sends many small frames would keep everybody else waiting for seconds."""
@@ -165,6 +171,7 @@ class Wire(WebSocketsSansIOProtocol):
         self.close_sent, self.read_paused = True, False
         self._held.clear()
         self.frames = []
+        self.conn.events_received()  # what came whole just before: nobody asks for it any more
         _forget_origin(self.conn.parser_exc)
         self.transport.resume_reading()
         self._linger(_PAUSES)
