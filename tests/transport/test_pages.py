@@ -1,3 +1,4 @@
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,37 @@ def test_what_stays_is_joined_and_stays_as_it_was() -> None:
     said = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=30)
     allowed = "[never]" not in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
     assert int(said.stdout) > 0 or not allowed or _is_old()
+
+
+# Each thread has had much, in pieces that are too small to come from the system one by one.
+THREADED = """
+import threading
+from antiphon.transport import pages
+def megabytes():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20
+def work():
+    with alone:
+        held = [bytes([1]) * 500_000 for _ in range(12)]
+        del held
+    together.wait()
+    over.wait()
+pages.give_back_what_is_large()
+alone, together, over = threading.Lock(), threading.Barrier(9), threading.Event()
+before = megabytes()
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+together.wait()
+print(megabytes() - before)
+over.set()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="not Linux")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="not GNU's malloc")
+def test_what_threads_have_freed_goes_back_but_for_a_little() -> None:
+    said = subprocess.run([sys.executable, "-c", THREADED], capture_output=True, text=True, check=True, timeout=30)
+    assert float(said.stdout) < 6  # of 48
 
 
 # Many small objects; the system is asked for no more than a little.

@@ -9,7 +9,11 @@ import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 
-_MALLOPT = ((-3, 1024 * 1024), (-1, 8 * 1024 * 1024))  # malloc.h: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+_MALLOPT = (  # malloc.h
+    (-3, 1024 * 1024),  # M_MMAP_THRESHOLD
+    (-1, 3 * 1024 * 1024),  # M_TRIM_THRESHOLD: smaller bodies than those, and what is made of them, do not come and go
+    (-8, 2),  # M_ARENA_MAX: one for the event loop, one for all other threads
+)
 _MAPS = Path("/proc/self/maps")
 _LARGE = 2 * 1024 * 1024
 _COLLAPSE = 25  # linux/mman.h: MADV_COLLAPSE, since 6.1
@@ -19,8 +23,9 @@ _held: list[bytes] = []
 
 
 def give_back_what_is_large() -> None:
-    """As soon as it is free. By itself GNU's malloc keeps more for later with every large body that it has seen, and
-    what is left between the pieces that are in use does not go back to the system."""
+    """As soon as it is free, and before there are threads. By itself GNU's malloc keeps more for later with every large
+    body that it has seen, and for each thread anew; and what is left between the pieces that are in use does not go
+    back to the system."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         for parameter, value in _MALLOPT:
