@@ -54,6 +54,16 @@ async def test_who_breaks_the_protocol_is_told_with_a_code(fake: Live, sent: byt
     assert resident(fake) - before < 64 * MIB
 
 
+async def test_large_messages_that_came_with_a_mistake_are_forgotten_at_once(fake: Live) -> None:
+    before = resident(fake)
+    for _ in range(6):
+        async with raw_socket(fake) as client:
+            await client.send(frame(TEXT, b"x" * (10 * MIB)) + frame(3))
+            assert await client.closed() == 1002
+    await until(fake, "antiphon_websocket_connections", 0)
+    assert resident(fake) - before < 16 * MIB  # of 60
+
+
 async def test_who_goes_on_sending_gets_to_read_why_it_shall_not(fake: Live) -> None:
     async with raw_socket(fake) as client:
         await client.send(announced(1 << 30))

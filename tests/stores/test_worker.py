@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -58,6 +59,18 @@ async def test_jobs_are_carried_out_in_order_and_those_that_wait_together() -> N
         assert await asyncio.gather(*futures) == list(range(100))
     assert sum(sizes) == 100
     assert len(sizes) <= 3
+
+
+async def test_a_thread_that_waits_keeps_nothing_of_what_it_did() -> None:
+    """It may be large, and the next job may come in an hour."""
+    gone = threading.Event()
+    async with working(answer) as made, asyncio.timeout(10):
+        make = number(1)
+        weakref.finalize(make, gone.set)
+        asked = made.submit(make)
+        del make
+        assert await asked == 1
+        assert await asyncio.to_thread(gone.wait, 5)
 
 
 async def test_nobody_waits_for_a_thread_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

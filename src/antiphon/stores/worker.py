@@ -165,6 +165,7 @@ class Worker:
             if jobs:
                 self._do(jobs)
             restless = self._idle is not None and (bool(jobs) or not self._idle())
+            del jobs  # what they wrote may be large, and the next ones may come in an hour
 
     def _do(self, jobs: list[Job[Any]]) -> None:
         following = self._give_up  # unless they are carried out
