@@ -1,0 +1,41 @@
+"""What a large request takes of the server's memory while it is there, and what is left of it."""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drills.bombs.files import OTHERS, attached
+from drills.bombs.sockets import FRAMES
+from drills.memory import Memory
+from tests.clients.raw_socket import raw_socket
+from tests.live import Live, serving
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.timeout(60),
+    pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="not Linux"),
+]
+
+TIMES = 2.5  # its bytes: the body and its text, which are there at once, and what others have left
+
+
+@pytest.fixture
+def server() -> Iterator[Live]:
+    with serving("--engine", "fake") as live:
+        yield live
+
+
+async def test_a_large_file_takes_little_more_than_the_body_and_its_text_whatever_came_before(server: Live) -> None:
+    sent, code = FRAMES["fragments too large"]
+    file = attached(b64encode(OTHERS["15 MiB of noise"]()).decode())
+    assert server.post({"model": "fake", "input": "hi"})[0] == 200
+    memory = Memory(server.process.pid)
+    for _ in range(4):
+        async with raw_socket(server) as client:
+            await client.send(sent)
+            assert await client.closed() == code
+    status, body = server.post({"model": "fake", **file})
+    assert (status, b"invalid_file" in body) == (400, True)
+    assert memory.grown() < TIMES * 20 * 1024 * 1024
