@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from drills.bombs.files import OTHERS, attached
-from drills.bombs.sockets import FRAMES
+from drills.bombs.sockets import CONTINUATION, FRAMES
 from drills.memory import Memory
-from tests.clients.raw_socket import raw_socket
+from tests.clients.raw_socket import TEXT, frame, raw_socket
 from tests.live import Live, serving
 
 pytestmark = [
@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="not Linux"),
 ]
 
+MIB = 1024 * 1024
 TIMES = 2.5  # its bytes: the body and its text, which are there at once, and what others have left
 
 
@@ -38,4 +39,18 @@ async def test_a_large_file_takes_little_more_than_the_body_and_its_text_whateve
             assert await client.closed() == code
     status, body = server.post({"model": "fake", **file})
     assert (status, b"invalid_file" in body) == (400, True)
-    assert memory.grown() < TIMES * 20 * 1024 * 1024
+    assert memory.grown() < TIMES * 20 * MIB
+
+
+async def test_a_large_message_in_pieces_takes_no_more(server: Live) -> None:
+    message = b'{"type":"response.create","model":"fake","temperature":7,"input":"%b"}' % (b"x" * (16 * MIB))
+    pieces = [message[at : at + MIB] for at in range(0, len(message), MIB)]
+    assert server.post({"model": "fake", "input": "hi"})[0] == 200
+    async with raw_socket(server) as client:
+        memory = Memory(server.process.pid)
+        await client.send(frame(TEXT, pieces[0], fin=False))
+        for piece in pieces[1:]:
+            await client.send(frame(CONTINUATION, piece, fin=False))
+        await client.send(frame(CONTINUATION))
+        assert (await client.event())["error"]["param"] == "temperature"
+    assert memory.grown() < TIMES * 16 * MIB

@@ -157,7 +157,8 @@ class Wire(WebSocketsSansIOProtocol):
             self._fail(CloseCode.MESSAGE_TOO_BIG, "too many pieces")
 
     def send_receive_event_to_app(self) -> None:
-        if self.curr_msg_data_type == "text" and not _is_utf8(self.frames):
+        self.frames = [b"".join(self.frames)]  # the pieces are gone before it is read
+        if self.curr_msg_data_type == "text" and not _is_utf8(self.frames[0]):
             self._fail(CloseCode.INVALID_DATA, "the text is not UTF-8")
         else:
             super().send_receive_event_to_app()
@@ -221,9 +222,9 @@ def _forget_origin(error: BaseException | None) -> None:
         error.__traceback__ = error.__cause__ = error.__context__ = None
 
 
-def _is_utf8(pieces: list[bytes]) -> bool:
+def _is_utf8(message: bytes) -> bool:
     try:
-        b"".join(pieces).decode()
+        message.decode()
     except UnicodeDecodeError:
         return False
     return True
