@@ -48,6 +48,12 @@ OTHERS = [
     PLAIN.replace(b"\r\n", b"\n") % 0,
     b"nothing that anybody knows\r\n\r\n",
 ]
+OFFERING = [
+    *(OFFERS % len(body) + body for body in BODIES),
+    OFFERS.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked") + b"3\r\n[1]\r\n0\r\n\r\n",
+    OFFERS.replace(b"Content-Length: %d", b"Transfer-Encoding: gzip"),
+    OFFERS.replace(b"\r\nContent-Length: %d", b""),
+]
 USUAL = [head % len(body) + body for head in (PLAIN, LAST) for body in BODIES[:4]]
 ANY = [*USUAL, *(head % len(body) + body for head in HEADS for body in BODIES), *OTHERS]
 
@@ -116,6 +122,21 @@ def cut(stream: bytes, places: list[int]) -> list[bytes]:
 def test_what_is_known_changes_nothing(requests: list[bytes], places: list[int], whole: bool, turns: list[int]) -> None:
     pieces = requests if whole else cut(b"".join(requests), places)
     assert asyncio.run(heard(Connection, pieces, turns)) == asyncio.run(heard(Forgetful, pieces, turns))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    requests=st.lists(st.sampled_from(OFFERING) | st.sampled_from(USUAL), max_size=5),
+    places=st.lists(st.integers(0, 1000), max_size=5),
+    turns=st.lists(st.integers(0, 4), min_size=1, max_size=3),
+)
+def test_another_protocol_that_is_offered_changes_nothing(
+    requests: list[bytes], places: list[int], turns: list[int]
+) -> None:
+    sent = b"".join(requests)
+    offered = asyncio.run(heard(Connection, cut(sent, places), turns))
+    ignored = asyncio.run(heard(Connection, cut(sent.replace(b"\nUpgrade", b"\nIgnored"), places), turns))
+    assert (offered[0].replace(b"upgrade", b"ignored"), *offered[1:]) == ignored
 
 
 @pytest.mark.parametrize("place", range(len(PLAIN % 3) + 3))
