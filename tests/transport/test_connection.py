@@ -424,6 +424,17 @@ async def test_a_websocket_is_told_to_use_http(server: Process) -> None:
         assert (await client.ask(request("/v1/echo", *lines, key))).status == 426
 
 
+async def test_who_offers_something_else_beside_a_websocket_is_held_to_the_same_key() -> None:
+    lines = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+    with process(api_key=["k"]) as locked:
+        locked.started()
+        for offers in (("Upgrade: h2c", *lines), (*lines, "Upgrade: h2c"), (*lines, "Upgrade: websocket")):
+            async with connected(locked) as client:
+                assert (await client.ask(request("/v1/responses", *offers, key))).status == 401
+                assert await client.hung_up() == b""
+
+
 async def test_a_handshake_that_is_not_well_formed_is_refused_in_the_shape_of_every_error(server: Process) -> None:
     lines = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: x")
     async with connected(server) as client:

@@ -323,9 +323,10 @@ class Connection(asyncio.Protocol):
         self.waiting.clear()
 
     def _wants_socket(self) -> bool:
-        headers = dict(self._headers)
-        tokens = headers.get(b"connection", b"").lower().split(b",")
-        asked = headers.get(b"upgrade", b"").lower() == b"websocket" and b"upgrade" in map(bytes.strip, tokens)
+        """Whatever else is offered beside it."""
+        tokens = dict(self._headers).get(b"connection", b"").lower().split(b",")
+        offered = [value.lower() for name, value in self._headers if name == b"upgrade"]
+        asked = b"websocket" in offered and b"upgrade" in map(bytes.strip, tokens)
         return asked and self._settings.ws_protocol_class is not None
 
     def _upgrade(self) -> None:
@@ -335,7 +336,8 @@ class Connection(asyncio.Protocol):
             self._refuse(self._fault)
             return
         self.state.connections.discard(self)
-        lines = [b"%b: %b\r\n" % header for header in self._headers]
+        lines = [b"%b: %b\r\n" % header for header in self._headers if header[0] != b"upgrade"]
+        lines.append(b"upgrade: websocket\r\n")  # what was chosen of all that may have been offered
         head = b"%b %b HTTP/1.1\r\n%b\r\n" % (self.parser.get_method(), self._url, b"".join(lines))
         socket: Any = self._settings.ws_protocol_class
         protocol = socket(config=self._settings, server_state=self.state, app_state={})
