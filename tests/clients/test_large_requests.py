@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from drills.bombs.bomb import given
 from drills.bombs.files import OTHERS, attached
+from drills.bombs.forms import form, sent
 from drills.bombs.sockets import CONTINUATION, FRAMES
+from drills.bombs.thrown import throw
 from drills.memory import Memory
 from tests.clients.raw_socket import TEXT, frame, raw_socket
 from tests.live import Live, serving
@@ -29,13 +32,13 @@ def server() -> Iterator[Live]:
 
 
 async def test_a_large_file_takes_little_more_than_the_body_and_its_text_whatever_came_before(server: Live) -> None:
-    sent, code = FRAMES["fragments too large"]
+    broken, code = FRAMES["fragments too large"]
     file = attached(b64encode(OTHERS["15 MiB of noise"]()).decode())
     assert server.post({"model": "fake", "input": "hi"})[0] == 200
     memory = Memory(server.process.pid)
     for _ in range(4):
         async with raw_socket(server) as client:
-            await client.send(sent)
+            await client.send(broken)
             assert await client.closed() == code
     status, body = server.post({"model": "fake", **file})
     assert (status, b"invalid_file" in body) == (400, True)
@@ -54,3 +57,11 @@ async def test_a_large_message_in_pieces_takes_no_more(server: Live) -> None:
         await client.send(frame(CONTINUATION))
         assert (await client.event())["error"]["param"] == "temperature"
     assert memory.grown() < TIMES * 16 * MIB
+
+
+async def test_a_large_form_is_let_go_once_it_is_taken_apart(server: Live) -> None:
+    audio = given("audio", sent(form(("model", "fake"), file=bytes(16 * MIB))))
+    assert server.post({"model": "fake", "input": "hi"})[0] == 200
+    memory = Memory(server.process.pid)
+    assert (await throw(server.port, audio)).status == 200
+    assert memory.grown() < 3.5 * 16 * MIB  # its parts, what the engine is sent, and what that makes of it

@@ -95,6 +95,7 @@ class RelaysEndpoint:
         async def pass_on(request: Request) -> None:
             body, media_type = await request.read_form(self._limits.audio_bytes)
             asked = await decoded(body, partial(_read, media_type), self._limits)
+            del body  # it may be large, and an answer takes its time
             work = self._service.form(request.tenant, deed, asked, media_type.decode("latin-1"))
             answer = await attended(request, work)
             await request.reply(200, answer.body, [(b"content-type", _safe(answer.media_type))])
