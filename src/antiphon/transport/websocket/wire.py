@@ -157,11 +157,19 @@ class Wire(WebSocketsSansIOProtocol):
             self._fail(CloseCode.MESSAGE_TOO_BIG, "too many pieces")
 
     def send_receive_event_to_app(self) -> None:
-        self.frames = [b"".join(self.frames)]  # the pieces are gone before it is read
-        if self.curr_msg_data_type == "text" and not _is_utf8(self.frames[0]):
+        """A text is handed on as the bytes it came as, of which it is known that they are one: its reader wants these,
+        and large ones would be copied three times."""
+        message, self.frames = b"".join(self.frames), []  # the pieces are gone before it is read
+        kind = self.curr_msg_data_type
+        if self.close_sent:
+            return
+        if kind == "text" and not _is_utf8(message):
             self._fail(CloseCode.INVALID_DATA, "the text is not UTF-8")
-        else:
-            super().send_receive_event_to_app()
+            return
+        self.queue.put_nowait({"type": "websocket.receive", kind: message})  # type: ignore[arg-type]  # ASGI has str
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
 
     def handle_parser_exception(self) -> None:
         """The client is told. To hang up on it while it still sends would take the answer from it."""
@@ -223,6 +231,8 @@ def _forget_origin(error: BaseException | None) -> None:
 
 
 def _is_utf8(message: bytes) -> bool:
+    if message.isascii():
+        return True
     try:
         message.decode()
     except UnicodeDecodeError:
