@@ -138,7 +138,7 @@ def _ability(served: Served, able: Capabilities, refused: dict[str, str]) -> Abi
         slots=able.slots,
         counts_tokens=able.counts,
         does=sorted(able.does),
-        honours=sorted((able.honours | _EVERYWHERE) - refused.keys()),
+        honours=sorted((able.honours | (_EVERYWHERE if "generate" in able.does else set())) - refused.keys()),
         lacks=dict(sorted({**refused, **able.lacks}.items())),
         parsers=able.parsers,
         reading=_read(heard_as(able, served.model)),

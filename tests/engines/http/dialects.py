@@ -34,6 +34,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     keeps_stop: bool = False
     parses_tools: bool = True  # of vLLM
     sees: bool = True
+    generates: bool = True
 
 
 EVERYONE = frozenset({

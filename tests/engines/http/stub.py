@@ -55,6 +55,8 @@ class Stub:
             writer.write(answer(encode({"object": "list", "data": [card]})))
         elif path in dialect.asides:
             writer.write(answer(encode(dialect.asides[path])))
+        elif path.endswith("/chat/completions") and not dialect.generates:
+            writer.write(answer(b'{"detail":"Not Found"}', "404 Not Found"))
         elif path in self.raw.paths or path in (dialect.counting, f"{dialect.port}/chat/completions"):
             await self._do(path, msgspec.json.decode(body), writer)
         else:

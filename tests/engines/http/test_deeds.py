@@ -11,6 +11,7 @@ from antiphon.core.prompt import ChatPrompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.base import Engine
 from antiphon.engines.fake.tokens import encode
 from antiphon.errors import AntiphonError, BadRequest, UnsupportedParameter
+from tests.asgi import call
 from tests.engines.http.asking import opened, post, server
 from tests.engines.http.dialects import DIALECTS, SGLANG, VLLM, Dialect
 from tests.engines.http.stub import Stub, standing_in, tcp
@@ -154,6 +155,21 @@ async def test_a_model_of_sglang_that_embeds_does_not_generate() -> None:
         does = (await engine.capabilities("m")).does
         assert "embed" in does
         assert "generate" not in does
+
+
+@pytest.mark.shows("C.21", "C.22")
+async def test_a_model_of_vllm_that_ranks_is_shown_as_that_and_nothing_else() -> None:
+    """And is asked nothing about chats."""
+    ranks = replace(VLLM, generates=False, asides={**VLLM.asides, "/score": SCORED, "/rerank": {}, "/classify": {}})
+    stub = Stub(ranks)
+    async with tcp(stub.serve) as port, server(f"vllm://127.0.0.1:{port}") as app:
+        (shown,) = (await call(app, "GET", "/v1/capabilities")).json()["data"]
+        assert {*shown["does"]} == {"score", "rerank", "classify", "tokenize", "detokenize"}
+        assert (shown["honours"], shown["lacks"], shown["parsers"]) == ([], {}, {})
+        told = await post(app)
+        assert (told.status, told.error["param"]) == (400, "model")
+        assert "does not generate" in told.error["message"]
+        assert stub.seen == []
 
 
 @pytest.mark.parametrize(("words", "deed"), [

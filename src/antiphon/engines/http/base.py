@@ -139,7 +139,8 @@ class HttpEngine(Deeds, GeneratesOnly):
         if known is not self._told:
             self._told, self._able = known, {}
         if (able := self._able.get(model)) is None:
-            able = self._able[model] = self._describe(model, known)
+            able = self._describe(model, known)
+            able = self._able[model] = able if "generate" in able.does else _mute(able, self.embedding_fields)
         return able
 
     def _describe(self, model: str, known: Probe) -> Capabilities:
@@ -339,6 +340,12 @@ class _Begun(Struct, frozen=True):
     work: Work
     thinks: bool  # the prompt ends within a thought
     stream: EventStream[Any]
+
+
+def _mute(able: Capabilities, embedding_fields: frozenset[str]) -> Capabilities:
+    """What shapes answers is of no use to a model that gives none."""
+    honours = embedding_fields if "embed" in able.does else frozenset[str]()
+    return replace(able, honours=honours, lacks={}, takes=frozenset(), parsers={}, wholes=False)
 
 
 def _models(cards: Sequence[wire.ModelCard]) -> tuple[Model, ...]:

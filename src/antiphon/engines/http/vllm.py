@@ -44,8 +44,10 @@ class Vllm(Tokenizing):
     async def learn(self, cards: Sequence[wire.ModelCard]) -> Abilities:
         if not cards:
             return Abilities()
-        model = cards[0].id
-        does, parses, sees = await asyncio.gather(self._found(), self._parses_tools(model), self._sees(model))
+        model, does = cards[0].id, await self._found()
+        if "generate" not in does:
+            return Abilities(does={card.id: does for card in cards})
+        parses, sees = await asyncio.gather(self._parses_tools(model), self._sees(model))
         lacks = {} if sees else {"input_image": "The model sees no images."}
         if not parses:
             lacks["tools"] = "It was started without --enable-auto-tool-choice and --tool-call-parser."
