@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
-from antiphon.engines.base import JSON, Deed, Relayed
+from antiphon.engines.base import JSON, Capabilities, Deed, Relayed
 from antiphon.engines.fake import FakeEngine
 from antiphon.limits import Limits
 from drills.bombs.forms import BOUNDARY, form
@@ -178,3 +179,29 @@ async def test_a_model_that_is_not_here_is_a_404() -> None:
     async with api(engine=Choosy()) as fake:
         assert (await fake.post("rerank", {"model": "other", **CATS})).error["code"] == "model_not_found"
         assert (await fake.post("embeddings", {"model": "other", "input": "a"})).error["code"] == "model_not_found"
+
+
+class Pooling(Spy):
+    async def capabilities(self, model: str) -> Capabilities:
+        return replace(await super().capabilities(model), does=frozenset({"pooling"}))
+
+
+@pytest.mark.shows("G2.1")
+async def test_bare_bytes_are_passed_on_with_what_tells_where_each_vector_is() -> None:
+    told = b'{"model": "fake", "data": [{"index": 0, "start": 0, "end": 4}]}'
+    for metadata in (told, b""):
+        engine = Pooling(Relayed(b"\x00\x00\x80\x3f", "application/octet-stream", metadata))
+        async with api(engine=engine, served_model_name=("größer",)) as fake:
+            answer = await fake.post("pooling", {"model": "größer", "input": "a", "encoding_format": "bytes"})
+        assert (answer.status, answer.body) == (200, b"\x00\x00\x80\x3f")
+        assert answer.header(b"content-type") == b"application/octet-stream"
+        if metadata:
+            assert json.loads(answer.header(b"metadata") or b"") == {**json.loads(told), "model": "größer"}
+        else:
+            assert answer.header(b"metadata") is None
+
+
+async def test_bare_bytes_of_which_nothing_sensible_is_told_are_the_engines_fault() -> None:
+    for metadata in (b"[]", b"no json"):
+        async with api(engine=Pooling(Relayed(b"", "application/octet-stream", metadata))) as fake:
+            assert (await fake.post("pooling", {"model": "fake", "input": "a"})).status == 500

@@ -124,6 +124,7 @@ class Relayed(Struct, frozen=True):
 
     body: bytes
     media_type: str = JSON
+    metadata: bytes = b""  # a header of vLLM's, in JSON: where in the bytes each vector is
 
 
 class Engine(Protocol):

@@ -84,10 +84,11 @@ class Client:
         """What is said of an answer that is UNREADABLE."""
         return EngineFailed(f"{self.who} sent an answer that cannot be read: {error}.")
 
-    async def relay(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str]:
-        """What it answers as it comes, and what it calls that; not decoded, so nobody here has to know its shape."""
+    async def relay(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str, bytes]:
+        """What it answers as it comes, and what it calls and tells of that; not decoded, so nobody here has to know its
+        shape."""
         connection = await self.ask(self.request(path, body, media_type))
-        return await self._read(connection), connection.content_type
+        return await self._read(connection), connection.content_type, connection.metadata
 
     async def stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
         """Once the answer has begun. Whoever awaits it closes it."""

@@ -82,6 +82,10 @@ class Connection(asyncio.Protocol):
         return self._header(b"content-type").decode("latin-1")
 
     @property
+    def metadata(self) -> bytes:
+        return self._header(b"metadata")
+
+    @property
     def retry_after(self) -> float | None:
         """Seconds that the engine asked for, within reason."""
         said = self._header(b"retry-after").strip()

@@ -1,5 +1,7 @@
 """Score, rerank, classify and pooling: JSON that engines know better than we do, of which only the model is read."""
 
+import json
+
 import msgspec
 from msgspec import Struct
 
@@ -9,6 +11,7 @@ from antiphon.protocol.codec import decode_object, encode
 from antiphon.protocol.tools import Json
 
 JSON = "application/json"
+BYTES = "application/octet-stream"  # numbers, without anything around them
 
 _decoder = msgspec.json.Decoder()
 
@@ -37,10 +40,20 @@ def decode_ranking(body: bytes, limits: Limits) -> Ranking:
 
 def answered(body: bytes, model: str) -> bytes:
     """What an engine answered, which has to be JSON, under the name that the client used for its model."""
+    answer = _decoded(body)
+    return encode({**answer, "model": model}) if isinstance(answer, dict) and "model" in answer else body
+
+
+def described(metadata: bytes, model: str) -> bytes:
+    """The same of a header, in which a model's name may not have any character."""
+    told = _decoded(metadata)
+    if not isinstance(told, dict):
+        raise EngineFailed("The engine tells nothing of the bytes that it gave.")
+    return json.dumps({**told, "model": model}, separators=(",", ":")).encode("ascii")
+
+
+def _decoded(body: bytes) -> object:
     try:
-        answer = _decoder.decode(body)
+        return _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise EngineFailed("The engine gave an answer that is not JSON.") from None
-    if isinstance(answer, dict) and "model" in answer:
-        return encode({**answer, "model": model})
-    return body

@@ -6,7 +6,7 @@ tokens stays as it was guessed.
 
 from antiphon.engines.base import Deed, Relayed
 from antiphon.protocol.forms import Form
-from antiphon.protocol.ranking import JSON, Ranking, answered
+from antiphon.protocol.ranking import BYTES, JSON, Ranking, answered, described
 from antiphon.service.doing import Doing
 from antiphon.service.quotas import spend
 
@@ -15,13 +15,15 @@ class Relays:
     def __init__(self, doing: Doing) -> None:
         self._doing = doing
 
-    async def json(self, tenant: str, deed: Deed, asked: Ranking) -> bytes:
+    async def json(self, tenant: str, deed: Deed, asked: Ranking) -> Relayed:
         doer = await self._doing.find(asked.model, deed)
         served = doer.served
         async with self._doing.place(doer, tenant):
             answer = await served.engine.relay(served.model, deed, asked.saying(served.model))
         spend(None)
-        return answered(answer.body, served.name)
+        if _kind(answer) != BYTES:
+            return Relayed(answered(answer.body, served.name))
+        return Relayed(answer.body, BYTES, answer.metadata and described(answer.metadata, served.name))
 
     async def form(self, tenant: str, deed: Deed, asked: Form, media_type: str) -> Relayed:
         doer = await self._doing.find(asked.value, deed)
@@ -29,6 +31,8 @@ class Relays:
         async with self._doing.place(doer, tenant):
             answer = await served.engine.relay(served.model, deed, asked.saying(served.model), media_type)
         spend(None)
-        if answer.media_type.partition(";")[0].strip().lower() == JSON:
-            return Relayed(answered(answer.body, served.name))
-        return answer
+        return Relayed(answered(answer.body, served.name)) if _kind(answer) == JSON else answer
+
+
+def _kind(answer: Relayed) -> str:
+    return answer.media_type.partition(";")[0].strip().lower()

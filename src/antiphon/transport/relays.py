@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.engines.base import Deed
+from antiphon.engines.base import Deed, Relayed
 from antiphon.limits import Limits
 from antiphon.protocol.forms import Form, read_form
 from antiphon.protocol.ranking import decode_ranking
 from antiphon.service.relays import Relays
 from antiphon.transport.attending import attended
 from antiphon.transport.decoding import decoded
-from antiphon.transport.http import Endpoint, Request, Route
+from antiphon.transport.http import Endpoint, Header, Request, Route
 
 _ERRORS = (400, 404, 413, 415, 429, 500, 503)
 _TEXT_TYPES = ("application/json", "text/plain", "text/vtt", "application/x-subrip", "text/event-stream")
@@ -65,6 +65,7 @@ class RelaysEndpoint:
             takes=dict[str, Any],
             example={"model": model, **example},
             gives=dict[str, Any],
+            gives_too=(_BYTES,) if deed == "pooling" else (),
             new_work=True,
             errors=_ERRORS,
         )
@@ -87,7 +88,8 @@ class RelaysEndpoint:
     def _passing_json(self, deed: Deed) -> Endpoint:
         async def pass_on(request: Request) -> None:
             asked = await decoded(await request.read_body(self._limits), decode_ranking, self._limits)
-            await request.reply(200, await attended(request, self._service.json(request.tenant, deed, asked)))
+            answer = await attended(request, self._service.json(request.tenant, deed, asked))
+            await request.reply(200, answer.body, _headers(answer))
 
         return pass_on
 
@@ -105,6 +107,12 @@ class RelaysEndpoint:
 
 def _read(media_type: bytes, body: bytes, limits: Limits) -> Form:
     return read_form(body, media_type, "model")
+
+
+def _headers(answer: Relayed) -> list[Header]:
+    if answer.media_type != _BYTES:
+        return []
+    return [(b"content-type", _BYTES.encode()), *([(b"metadata", answer.metadata)] if answer.metadata else [])]
 
 
 def _safe(media_type: str) -> bytes:
