@@ -24,6 +24,7 @@ T = TypeVar("T")
 MOST_TOKEN_BYTES = 128  # hardly any token of any vocabulary is longer
 HELLO: Json = {"role": "user", "content": "Hello!"}
 LOOK: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+_OF_PAIRS: frozenset[Deed] = frozenset({"score", "rerank"})  # their texts are in several fields, by several names
 OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
 
 
@@ -104,7 +105,10 @@ class Deeds:
         try:
             return Relayed(*await self._client.relay(self._path(deed), body, media_type))
         except Refused as refused:
-            raise explained(refused, self._who, model) from None
+            error = explained(refused, self._who, model)
+            if deed in _OF_PAIRS:
+                error.param = None
+            raise error from None
 
     # How an engine makes tokens.
 
