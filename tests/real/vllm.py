@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.vllm_cpu import Folder, serving
+from tools.vllm_cpu import NAME, Folder, serving
 
 GAUGE = re.compile(rb"^vllm:num_requests_(?:running|waiting){[^}]*} ([0-9.e+]+)$", re.MULTILINE)
 
@@ -27,12 +27,12 @@ def missing() -> str:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[str]:
+def running(model: str = NAME) -> Iterator[str]:
     """Its URL, as --engine takes it; it is stopped only if it was started here."""
     if "://" in named():
         yield named()
         return
-    with serving(Folder(Path(named()))) as url:
+    with serving(Folder(Path(named())), model=model) as url:
         yield url
 
 
