@@ -21,6 +21,7 @@ from antiphon.core.prompt import (
     Prompt,
     Sampling,
     Segment,
+    StructuralTag,
     TextPrompt,
     TokenPrompt,
     Work,
@@ -40,6 +41,15 @@ SCHEMA: Json = {
 TOOL: Json = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA, "strict": True}}
 HELLO = ChatPrompt(({"role": "user", "content": "Hello! Answer in few words."},))
 WEATHER = ChatPrompt(({"role": "user", "content": "The weather in Rome?"},), (TOOL,), "required")
+TAGS = StructuralTag({
+    "type": "structural_tag",
+    "format": {
+        "type": "tag",
+        "begin": "<place>",
+        "content": {"type": "json_schema", "json_schema": SCHEMA},
+        "end": "</place>",
+    },
+})  # fmt: skip
 LONG = "word " * 200
 CATS: Json = {"query": "cat", "documents": ["a bill", "a cat", "a dog"]}
 SEA = TextPrompt((Segment("The sea is", control=True),))
@@ -155,6 +165,7 @@ CASES: dict[str, Case] = {
     "chat-schema": Case("chat", (says(constraint=JsonSchema(SCHEMA), max_tokens=40),)),
     "chat-regex": Case("chat", (says(constraint=Grammar("regex", "[0-9]{3}")),)),
     "chat-grammar": Case("chat", (says(constraint=Grammar("gbnf", 'root ::= "yes" | "no"')),)),
+    "chat-tags": Case("chat", (says(constraint=TAGS, max_tokens=60),)),
     "chat-tools": Case("chat", (says(WEATHER, max_tokens=120),)),
     "chat-at-once": Case("chat", (says(prompt_logprobs=0, max_tokens=3), says(best_of=2, max_tokens=3))),
     "chat-refused": Case(
@@ -169,6 +180,7 @@ CASES: dict[str, Case] = {
     "tokens-logprobs": Case("tokens", (says(logprobs=2, max_tokens=4),)),
     "tokens-stop": Case("tokens", (says(stop=("h",)), says(stop=("h",), include_stop_str_in_output=True))),
     "tokens-schema": Case("tokens", (says(constraint=JsonSchema(SCHEMA), max_tokens=40),)),
+    "tokens-tags": Case("tokens", (says(constraint=TAGS, max_tokens=60),)),
     "tokens-refused": Case("tokens", (says(TokenPrompt((10**6,)), max_tokens=1), says(model="no-such-model"))),
     "raw": Case("chat", (says(SEA, max_tokens=5), says(TokenPrompt((504, 3774, 314)), max_tokens=5, logprobs=1))),
     "raw-at-once": Case("chat", (says(SEA, max_tokens=2, prompt_logprobs=0),)),

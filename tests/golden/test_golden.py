@@ -22,7 +22,7 @@ def _name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", FOUND, ids=_name)
-@pytest.mark.shows("C.14", "C.15", "C.16", "C.17", "C.18", "C.20", "C.21", "G.8", "G2.1")
+@pytest.mark.shows("C.14", "C.15", "C.16", "C.17", "C.18", "C.20", "C.21", "A3.18", "G.8", "G2.1")
 async def test_a_recording_says_what_it_said(path: Path) -> None:
     wanted: Any = msgspec.json.decode(expected(path).read_bytes())
     for seed in SEEDS:
