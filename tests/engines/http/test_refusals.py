@@ -24,6 +24,7 @@ OVMS = "Mediapipe execution failed. MP status - INVALID_ARGUMENT: Number of prom
         (412, {"error": OVMS}, ContextTooLong, "4096"),
         (400, {"error": {"message": "bad schema", "code": 400}}, BadRequest, "refuses this request: bad schema"),
         (422, {"detail": [{"loc": ["body"], "msg": "Field required"}]}, BadRequest, "HTTP status 422"),
+        (400, {"object": "error", "message": "1 validation error:\n  x\n\n  File \"/secret/http_server.py\", line 9, in f"}, BadRequest, "1 validation error"),
         (400, {"error": "invalid reasoning value"}, BadRequest, "invalid reasoning value"),
         (413, None, BadRequest, "HTTP status 413"),
         (401, {"error": {"message": "Incorrect API key: sk-secret"}}, EngineFailed, "does not accept the key"),

@@ -17,6 +17,7 @@ _TOO_LONG = (
     "context length", "context_length", "context size", "context window", "exceed_context_size", "max_model_len",
     "maximum model length", "model max length", "maximum input length", "prompt is too long", "too many tokens",
 )  # fmt: skip
+_TRACE = "\n\n  File "  # SGLang goes on with where in its own files it found that
 _CLIENTS = frozenset({400, 413, 415, 422})
 _KEY = frozenset({401, 403})
 
@@ -67,7 +68,7 @@ def _words(error: Any) -> str:
         if isinstance(error, dict):
             error = next((error[name] for name in ("error", "message", "detail") if error.get(name)), "")
     text = error if isinstance(error, str) else ""
-    return text.strip()[:MOST_WORDS]
+    return text.partition(_TRACE)[0].strip()[:MOST_WORDS]
 
 
 def _of(error: Any, name: str) -> Any:
