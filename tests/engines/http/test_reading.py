@@ -83,3 +83,28 @@ def test_a_text_and_nothing_else_is_one_chunk_with_the_end() -> None:
     assert [(chunk.text, chunk.finish, chunk.extras) for chunk in whole] == [
         ("Hello", "stop", Extras(service_tier="flex"))
     ]
+
+
+def _heard(*choices: Json) -> list[Chunk]:
+    """Of a stream in which these were told, one after the other."""
+    reader = ChatReader("The engine", Sampling(logprobs=0), None, True)
+    events = [FULL_COMPLETION.decode(json.dumps({"choices": [choice]})) for choice in choices]
+    return [*reader.feed(events), *reader.end()]
+
+
+def _piece(content: str | None, token: str) -> Json:
+    return {"delta": {"content": content}, "logprobs": {"content": [{"token": token, "logprob": -1.0}]}}
+
+
+def test_the_token_that_ended_an_answer_is_left_out_also_if_it_is_told_by_itself() -> None:
+    """As SGLang does."""
+    end = {"delta": {"reasoning_content": None}, "finish_reason": "stop", "matched_stop": 2}
+    heard = _heard(_piece("Hi", "Hi"), _piece(None, "<|im_end|>"), end)
+    assert [logprob.token for chunk in heard for logprob in chunk.logprobs] == ["Hi"]
+
+
+def test_tokens_that_say_nothing_yet_are_told_with_what_they_became() -> None:
+    """Half a character, or the last token that there was room for."""
+    end = {"delta": {}, "finish_reason": "length"}
+    heard = _heard(_piece("", "\ufffd"), _piece("é", "\ufffd"), _piece("", "x"), end)
+    assert [(chunk.text, len(chunk.logprobs)) for chunk in heard] == [("é", 2), ("", 1), ("", 0)]

@@ -54,6 +54,7 @@ class ChatReader(Struct, eq=False):
     _cut: StopCut | None = None
     _full: bool = False
     _calls: Calls | None = None  # once there is one
+    _unspoken: list[TokenLogprob] = []  # tokens with which nothing was said
     _extras: Extras | None = None
     _usage: Usage | None = None
     _finish: Finish | None = None
@@ -156,6 +157,8 @@ class ChatReader(Struct, eq=False):
             return  # another answer than the one that was asked for, or more of one that was over
         begun = len(chunks)
         if (delta := choice.delta or choice.message) is not None:
+            if choice.logprobs is not None or self._unspoken:
+                self._gather(choice, delta)
             if choice.logprobs is not None and choice.finish_reason == "stop":
                 _leave_the_end_out(choice.logprobs, delta)
             text, thought = delta.content or "", delta.reasoning_content or delta.reasoning
@@ -175,6 +178,14 @@ class ChatReader(Struct, eq=False):
                 stopped_by = choice.matched_stop
         if choice.finish_reason:
             self._stop(choice.finish_reason, stopped_by)
+
+    def _gather(self, choice: Choice, delta: Delta) -> None:
+        """A token with which nothing was said waits for what comes next: it may be the one that ended the answer, which
+        SGLang tells by itself."""
+        told = [*self._unspoken, *((choice.logprobs.content if choice.logprobs is not None else None) or ())]
+        spoken = delta.content or delta.reasoning_content or delta.reasoning or delta.refusal or _calls(delta)
+        waits = not (spoken or choice.finish_reason)
+        self._unspoken, choice.logprobs = (told, None) if waits else ([], Logprobs(content=told))
 
     def _say_all(self, text: str, thought: str, delta: Delta, logprobs: Logprobs | None, chunks: list[Chunk]) -> None:
         if (called := _calls(delta)) and self._calls is None:
