@@ -58,6 +58,8 @@ class RawStub:
     async def answer(self, path: str, body: Json, writer: Writer) -> None:
         if not body.keys() - {"model"}:
             writer.write(refused("`prompt`, `input` or whatever is missing.") if path != "/tokenize" else answer(b"{}"))
+        elif "-1" in (body.get("sampling_params", {}).get("logit_bias") or {}):
+            writer.write(refused("logit_bias must has keys in [0, 1999999], got -1."))
         elif path == "/apply-template":
             writer.write(answer(encode({"prompt": "".join([segment.text for segment in self._rendered(body)])})))
         elif "detokenize" in path:

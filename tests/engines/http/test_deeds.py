@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from antiphon.core.prompt import ChatPrompt, Segment, TextPrompt, TokenPrompt
+from antiphon.core.prompt import ChatPrompt, Sampling, Segment, TextPrompt, TokenPrompt, Work
 from antiphon.engines.base import Engine
 from antiphon.engines.fake.tokens import encode
-from antiphon.errors import AntiphonError, BadRequest, UnsupportedParameter
+from antiphon.errors import AntiphonError, BadRequest, InvalidValue, UnsupportedParameter
 from tests.asgi import call
 from tests.engines.http.asking import opened, post, server
 from tests.engines.http.dialects import DIALECTS, SGLANG, VLLM, Dialect
@@ -170,6 +170,20 @@ async def test_a_model_of_vllm_that_ranks_is_shown_as_that_and_nothing_else() ->
         assert (told.status, told.error["param"]) == (400, "model")
         assert "does not generate" in told.error["message"]
         assert stub.seen == []
+
+
+@pytest.mark.parametrize("level", ["chat", "tokens"])
+async def test_a_token_that_is_in_no_vocabulary_never_reaches_sglang(level: str) -> None:
+    """It would be the end of it."""
+    async with standing_in("sglang") as stub, opened(stub.url, engine_level=level) as engine:
+        for token in (2_000_000, -1):
+            work = Work(model="m", prompt=TokenPrompt((1, token)), sampling=Sampling())
+            with pytest.raises(InvalidValue, match=f"{token} is not in the vocabulary") as raised:
+                await anext(engine.generate(work))
+            assert raised.value.param == "prompt"
+            with pytest.raises(InvalidValue, match=f"{token} is not in the vocabulary"):
+                await engine.embed("m", ["a", [token]])
+        assert stub.completed == []
 
 
 @pytest.mark.parametrize(("words", "deed"), [

@@ -33,6 +33,7 @@ from antiphon.errors import (
     AntiphonError,
     ContextTooLong,
     EngineFailed,
+    InvalidValue,
     StartupError,
     Unavailable,
     UnsupportedParameter,
@@ -271,10 +272,17 @@ class HttpEngine(Deeds, GeneratesOnly):
     def _context(self, model: str) -> int | None:
         return None if self._watch.known is None else self._watch.known.contexts.get(model)
 
+    def _check_tokens(self, tokens: Sequence[int], param: str) -> None:
+        most = None if self._watch.known is None else self._watch.known.abilities.vocabulary
+        if most is not None and (wrong := next((token for token in tokens if not 0 <= token < most), None)) is not None:
+            raise InvalidValue(f"The token id {wrong} is not in the vocabulary, which has {most}.", param=param)
+
     async def _rendered(self, work: Work) -> tuple[Work, bool]:
         """With the ids of its tokens if it was a chat; and whether the prompt ends within a thought."""
         prompt = work.prompt
         thinks = False
+        if isinstance(prompt, TokenPrompt):
+            self._check_tokens(prompt.tokens, "prompt")
         if isinstance(prompt, ChatPrompt):
             prompt = TokenPrompt(await self._chat_tokens(work.model, prompt, work.effort))
             thinks = self._opens_thought(prompt.tokens)

@@ -94,6 +94,9 @@ class Deeds:
                 body[field] = value
         if not self.embeds_tokens and not all(isinstance(one, str) for one in inputs):
             raise UnsupportedParameter(f"The {self.name} engine embeds texts, not token ids.", param="input")
+        for one in inputs:
+            if not isinstance(one, str):
+                self._check_tokens(one, "input")
         try:
             said = await self._client.post(self._path("embed"), msgspec.json.encode(body), wire.VECTORS)
         except Refused as refused:
@@ -113,6 +116,10 @@ class Deeds:
     # How an engine makes tokens.
 
     def _context(self, model: str) -> int | None:
+        raise NotImplementedError
+
+    def _check_tokens(self, tokens: Sequence[int], param: str) -> None:
+        """InvalidValue for one that is in no vocabulary, where that is known."""
         raise NotImplementedError
 
     async def _text_tokens(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:

@@ -1,4 +1,8 @@
-"""SGLang's server. What it was started with is on two pages of its own."""
+"""SGLang's server. What it was started with is on two pages of its own.
+
+It does not look at the ids of tokens that it is sent: one that is not in the vocabulary ends the whole server. How many
+there are is said by its words about a bias on a token that cannot be.
+"""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -6,6 +10,7 @@ from typing import Any, ClassVar
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Decoder
 
+from antiphon.core.prompt import Json
 from antiphon.engines.base import Deed
 from antiphon.engines.http import wire
 from antiphon.engines.http.body import RawBody, Words
@@ -67,6 +72,7 @@ class Sglang(Tokenizing):
             openers=await self._openers(cards[0].id),
             architecture=info.model_type,
             knows_tools=await self._knows_tools(cards[0].id),
+            vocabulary=await self._vocabulary(),
         )
 
     def _raw_way(self, words: Words) -> Way:
@@ -80,6 +86,11 @@ class Sglang(Tokenizing):
         tokens = frozenset([deed for deed in _TOKENS if await self._asking.has(self.deeds[deed])])
         useful: frozenset[Deed] = frozenset({"generate", "score"})
         return tokens | (useful if info.is_generation else frozenset({"embed", "rerank", "classify"}))
+
+    async def _vocabulary(self) -> int | None:
+        body: Json = {"input_ids": [0], "sampling_params": {"max_new_tokens": 1, "logit_bias": {"-1": 0}}}
+        last = (await self._asking.refusal("/generate", body) or "").partition(" keys in [0, ")[2].partition("]")[0]
+        return int(last) + 1 if last.isascii() and last.isdigit() else None
 
     async def _page(self, path: str, decoder: Decoder[Any]) -> Any:
         try:

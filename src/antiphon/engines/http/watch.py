@@ -34,6 +34,7 @@ class Abilities(Struct, frozen=True, kw_only=True):
     parsers: dict[str, str] = {}
     architecture: str | None = None  # of its model, where it tells
     wording: str = ""  # its model's chat template, where it tells
+    vocabulary: int | None = None  # ids of tokens are smaller; asked where one that is not does harm
     openers: tuple[tuple[int, ...], ...] = ()  # tokens by which a prompt puts the model into a thought
     knows_tools: bool = True  # the model's template
 
