@@ -11,7 +11,7 @@ import msgspec
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.base import JSON, Deed, Embedded, Relayed
+from antiphon.engines.base import JSON, Capabilities, Deed, Embedded, Relayed
 from antiphon.engines.client import Client, Refused
 from antiphon.engines.http import wire
 from antiphon.engines.http.asking import Asking
@@ -105,6 +105,8 @@ class Deeds:
         return Embedded(vectors=[vector.embedding for _, vector in ranked], tokens=wire.counts(said.usage).input_tokens)
 
     async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
+        if deed not in (await self.capabilities(model)).does:
+            raise UnsupportedParameter(f"On {self._who} this model does not {deed}.", param="model")
         try:
             return Relayed(*await self._client.relay(self._path(deed), body, media_type))
         except Refused as refused:
@@ -114,6 +116,9 @@ class Deeds:
             raise error from None
 
     # How an engine makes tokens.
+
+    async def capabilities(self, model: str) -> Capabilities:
+        raise NotImplementedError
 
     def _context(self, model: str) -> int | None:
         raise NotImplementedError
