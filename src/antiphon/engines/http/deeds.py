@@ -16,7 +16,7 @@ from antiphon.engines.client import Client, Refused
 from antiphon.engines.http import wire
 from antiphon.engines.http.asking import Asking
 from antiphon.engines.http.body import ChatBody
-from antiphon.engines.http.refusals import explained
+from antiphon.engines.http.refusals import explained, words_of
 from antiphon.errors import AntiphonError, EngineFailed, UnsupportedParameter
 
 T = TypeVar("T")
@@ -25,6 +25,7 @@ MOST_TOKEN_BYTES = 128  # hardly any token of any vocabulary is longer
 HELLO: Json = {"role": "user", "content": "Hello!"}
 LOOK: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 _OF_PAIRS: frozenset[Deed] = frozenset({"score", "rerank"})  # their texts are in several fields, by several names
+_OTHERWISE = "--is-embedding"  # SGLang: how it has to be started for that
 OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
 
 
@@ -100,6 +101,8 @@ class Deeds:
         try:
             said = await self._client.post(self._path("embed"), msgspec.json.encode(body), wire.VECTORS)
         except Refused as refused:
+            if _OTHERWISE in words_of(refused.body):
+                raise UnsupportedParameter(f"On {self._who} this model makes no embeddings.", param="model") from None
             raise explained(refused, self._who, model) from None
         ranked = sorted(enumerate(said.data), key=lambda one: one[0] if one[1].index is None else one[1].index)
         return Embedded(vectors=[vector.embedding for _, vector in ranked], tokens=wire.counts(said.usage).input_tokens)
