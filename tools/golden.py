@@ -164,7 +164,9 @@ def _same(one: str, other: str) -> bool:
 
 def _scrubbed(answer: str) -> str:
     """Without the folder of whoever recorded it, and of the same length."""
-    return re.sub(r'"/[^"]*/(?=[^/"]+")', lambda found: '"/' + "_" * (len(found[0]) - 3) + "/", answer)
+    return re.sub(
+        r'(?<=")/[^"]*/(?=[^/"]+")|(?<=-path )/[^ "]*/', lambda found: f"/{'_' * (len(found[0]) - 2)}/", answer
+    )
 
 
 async def results(engine: HttpEngine, case: str) -> Any:

@@ -29,16 +29,21 @@ async def test_a_recording_says_what_it_said(path: Path) -> None:
         assert await replay(path, seed) == wanted
 
 
-def test_vllm_and_llama_cpp_were_recorded_and_the_others_say_that_they_were_not() -> None:
+def test_three_were_recorded_and_the_others_say_that_they_were_not() -> None:
     how: dict[str, set[str]] = {}
     for path in FOUND:
         how.setdefault(path.parent.name, set()).add(read(path).how)
-    assert how["vllm"] == how["llamacpp-server"] == {RECORDED}
-    assert all("documentation" in words for name in ("sglang", "ovms", "ollama") for words in how[name])
+    assert how["vllm"] == how["sglang"] == how["llamacpp-server"] == {RECORDED}
+    assert all("documentation" in words for name in ("ovms", "ollama") for words in how[name])
 
 
 def test_every_case_was_recorded_from_vllm() -> None:
     assert {path.stem for path in FOUND if path.parent.name == "vllm"} == CASES.keys()
+
+
+def test_every_case_of_models_that_generate_was_recorded_from_sglang() -> None:
+    generating = {name for name, case in CASES.items() if case.kind == "generate"}
+    assert {path.stem for path in FOUND if path.parent.name == "sglang"} == generating
 
 
 def test_the_gauge_of_vllm_is_read_from_its_page() -> None:

@@ -7,21 +7,27 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.live import Live
+from tests.live import Live, serving
 from tests.real.vllm import working
-from tools.vllm_cpu import NAME
+from tools.engine_folder import NAME
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(400)]
 
 TIMES = 25
 MOST_MILLIS = 250
 SLOWER = 1.5  # than vLLM alone, if that takes longer by itself
+
+
+@pytest.fixture(scope="module")
+def embedded(vllm: str, level: str) -> Iterator[Live]:
+    with serving("--engine", vllm, "--engine-level", level) as live:
+        yield live
 
 
 @pytest.fixture(autouse=True)

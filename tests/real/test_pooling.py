@@ -17,7 +17,7 @@ import pytest
 from openai import OpenAI
 
 from tests.live import Live, serving
-from tests.real.vllm import missing, named, running
+from tests.real.named import VLLM
 from tools.random_models import CLASSIFIES, EMBEDS, RANKS
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(600)]
@@ -61,9 +61,9 @@ class Pooled:
 
 @pytest.fixture(scope="module", params=[EMBEDS, RANKS, CLASSIFIES])
 def pooled(request: pytest.FixtureRequest) -> Iterator[Pooled]:
-    if reason := missing() or ("it is vLLM's folder that they are started from" if "://" in named() else ""):
+    if reason := VLLM.missing() or ("it is vLLM's folder that they are started from" if VLLM.runs else ""):
         pytest.skip(reason)
-    with running(request.param) as engine, serving("--engine", engine) as live:
+    with VLLM.running(request.param) as engine, serving("--engine", engine) as live:
         yield Pooled(request.param, engine, live)
 
 
