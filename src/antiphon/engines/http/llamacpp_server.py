@@ -41,7 +41,7 @@ class Applied(Struct):
 
 PROPS = Decoder(Props)
 APPLIED = Decoder(Applied)
-_ALWAYS: frozenset[Deed] = frozenset({"generate", "tokenize", "detokenize"})
+_ALWAYS: frozenset[Deed] = frozenset({"tokenize", "detokenize"})
 _STARTED_FOR: tuple[Deed, ...] = ("embed", "rerank")
 
 
@@ -81,12 +81,19 @@ class LlamaCppServer(HttpEngine):
         if not cards:
             return Abilities()
         does = _ALWAYS | frozenset([deed for deed in _STARTED_FOR if await self._asking.has(self.deeds[deed])])
+        if does == _ALWAYS or await self._generates():
+            does |= {"generate"}
         model = cards[0].id
         return Abilities(
             counts=await self._can_count(model),
             does={card.id: does for card in cards},
             openers=await self._openers(model),
         )
+
+    async def _generates(self) -> bool:
+        """Who was started for vectors or ranks may do so too: for a model that cannot, this is refused."""
+        words = await self._asking.refusal("/completion", {"prompt": "a", "n_predict": 0, "stream": False})
+        return "does not support logits" not in (words or "")
 
     def _raw_way(self, words: Words) -> Way:
         fixed = {"return_tokens": True, "return_progress": True, "cache_prompt": True, "response_fields": FIELDS}
