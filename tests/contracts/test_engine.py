@@ -278,9 +278,8 @@ async def test_a_stop_string_ends_the_answer_and_is_left_out_unless_wanted(engin
 
 
 @pytest.mark.shows("A3.7")
-async def test_a_seed_makes_an_answer_repeatable(engine: Engine, request: pytest.FixtureRequest) -> None:
-    if "[sglang, a real one" in request.node.name:
-        pytest.skip("without a GPU it has no --enable-deterministic-inference, and keeps no seeds")
+async def test_a_seed_makes_an_answer_repeatable(engine: Engine) -> None:
+    await must_honour(engine, "seed")
     texts = {(await ask(engine, "Hello!", max_tokens=6, seed=3, temperature=1.5)).text for _ in range(2)}
     assert len(texts) == 1
 

@@ -149,6 +149,21 @@ async def test_a_model_that_does_not_see_gets_no_pictures(dialect: Dialect) -> N
         assert "sees no images" in able.lacks["input_image"]
 
 
+@pytest.mark.shows("C.22")
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_sglang_takes_a_seed_if_it_keeps_to_it(keeps: bool) -> None:
+    told = {**SGLANG.asides["/server_info"], "enable_deterministic_inference": keeps}
+    stub = Stub(replace(SGLANG, asides={**SGLANG.asides, "/server_info": told}))
+    async with tcp(stub.serve) as port, server(f"sglang://127.0.0.1:{port}") as app:
+        answer = await post(app, seed=3)
+        if keeps:
+            assert (answer.status, stub.seen[0]["seed"]) == (200, 3)
+        else:
+            assert (answer.status, answer.error["param"]) == (400, "seed")
+            assert "--enable-deterministic-inference" in answer.error["message"]
+            assert not stub.seen
+
+
 async def test_a_model_of_sglang_that_embeds_does_not_generate() -> None:
     info = {"is_generation": False}
     async with over(replace(SGLANG, asides={**SGLANG.asides, "/model_info": info})) as (_, engine):

@@ -141,7 +141,7 @@ TABLE: Final[dict[str, Column]] = {
     ),
     "seed": _everywhere(
         "seed",
-        sglang=Sent("seed", note="kept by one that was started with --enable-deterministic-inference"),
+        sglang=Sent("seed", note="refused by one that was started without --enable-deterministic-inference"),
         llamacpp_server=Sent(
             "seed", lambda value: min(value, RANDOM_SEED - 1), "2³²−1, its word for «any», as one less"
         ),

@@ -33,8 +33,11 @@ class ModelInfo(Struct):
 
 
 class ServerInfo(Struct):
+    """The same."""
+
     incremental_streaming_output: bool = False
     stream_output: bool = False  # its name in older versions
+    enable_deterministic_inference: bool = True
 
 
 MODEL_INFO = Decoder(ModelInfo)
@@ -67,7 +70,7 @@ class Sglang(Tokenizing):
         return Abilities(
             counts=counts,
             does={card.id: does for card in cards},
-            lacks=_lacks(info),
+            lacks=_lacks(info, server),
             parsers=_parsers(info),
             openers=await self._openers(cards[0].id),
             architecture=info.model_type,
@@ -99,12 +102,14 @@ class Sglang(Tokenizing):
             return decoder.decode(b"{}")
 
 
-def _lacks(info: ModelInfo) -> dict[str, str]:
+def _lacks(info: ModelInfo, server: ServerInfo) -> dict[str, str]:
     lacks: dict[str, str] = {}
     if info.tool_call_parser is None:
         lacks["tools"] = "It was started without --tool-call-parser."
     if not info.has_image_understanding:
         lacks["input_image"] = "The model sees no images."
+    if not server.enable_deterministic_inference:
+        lacks["seed"] = "It was started without --enable-deterministic-inference, and would not keep to it."
     return lacks
 
 
