@@ -49,12 +49,12 @@ def measured(folder: Path, *arguments: str) -> list[Json]:
 
 
 def is_at_its_pace(figures: Json) -> None:
-    """A busy machine makes it slower, never faster."""
+    """On a busy machine nothing comes sooner; but what comes late is so much nearer to what follows it."""
     first, between = figures["first_token_ms"]["p50"], figures["between_tokens_ms"]["p50"]
     assert DELAY * 1000 <= first < DELAY * 1000 + 200
-    assert 0.9 * 1000 / RATE < between < 2.5 * 1000 / RATE
-    assert 0.4 * RATE < figures["tokens_per_second_of_a_stream"] < 1.1 * RATE
-    assert first + (TOKENS - 1) * 1000 / RATE * 0.9 < figures["answer_ms"]["p50"] < 1500
+    assert 0.5 * 1000 / RATE < between < 2.5 * 1000 / RATE
+    assert 0.4 * RATE < figures["tokens_per_second_of_a_stream"] < 2 * RATE
+    assert (DELAY + (TOKENS - 1) / RATE) * 1000 <= figures["answer_ms"]["p50"] < 1500
     assert (figures["failed"], figures["counted_by"], figures["tokens_an_event"]) == (0, "usage", 1.0)
     assert figures["output_tokens"] == TOKENS * figures["requests"]
 
