@@ -33,7 +33,7 @@ from antiphon.protocol.response import Response
 
 Tell = Callable[[list[Event]], Awaitable[None] | None]  # gives what has to be awaited, if anything
 
-_ENDINGS: dict[Finish, Ending] = {
+_ENDINGS: dict[Finish | None, Ending] = {
     "stop": Ending(status="completed"),
     "tool_calls": Ending(status="completed"),
     "length": Ending(status="incomplete", reason="max_output_tokens"),
@@ -42,6 +42,7 @@ _ENDINGS: dict[Finish, Ending] = {
 _WARMED = Ending(status="completed", silent=True)
 _STEERED = Ending(status="incomplete", reason="steered")
 _NONE = Counts()
+_BROKEN_OFF = "The engine stopped in the middle of its answer."
 
 
 class Steered(AntiphonError):
@@ -105,12 +106,13 @@ class Run:
         if tell is None:
             self._emitter.hushed = True
             tell = _nobody
-        if (error := await tried(self._work(tell), self.response.id)) is not None:
+        name = self._emitter.told.id
+        if (error := await tried(self._work(tell), name)) is not None:
             self._fail(error)
         events = self._end(self.ending)
         try:
             if self._keep is not None:
-                fault = await tried(self._keep(self), self.response.id)
+                fault = await tried(self._keep(self), name)
                 if fault is not None and self.error is None:  # one that had failed has failed, kept or not
                     self._fail(fault)
                     events = self._emitter.instead(fault, int(time()))
@@ -185,8 +187,10 @@ class Run:
         said = [delta for answer in answers for delta in answer.told(asked.hides_logprobs)]
         if (events := self._emitter.feed(said)) and (telling := tell(events)) is not None:
             await telling
-        endings = [_ending(answer.finish) for answer in answers]
-        self.ending = next((ending for ending in endings if ending.status != "completed"), endings[0])
+        endings = [_ENDINGS.get(answer.finish) for answer in answers]
+        if None in endings:
+            raise EngineFailed(_BROKEN_OFF)
+        self.ending = next((one for one in endings if one is not None and one.status != "completed"), _ENDINGS["stop"])
 
     async def _looped(self, beyond: Beyond, tell: Tell) -> None:
         loop = Loop(beyond.course, beyond.bounds, self._emitter, self._turns)
@@ -271,7 +275,9 @@ class Run:
             self.heard += turn.heard
             if call is not None:
                 call.end(turn.finish, turn.counts, sys.exception())
-        self.ending = _ending(turn.finish)
+        if (ending := _ENDINGS.get(turn.finish)) is None:  # it said none at all, or a word that nobody knows
+            raise EngineFailed(_BROKEN_OFF)
+        self.ending = ending
         return turn
 
     async def _judged(self, insisting: Insisting, turn: Turn, plan: Plan, tell: Tell) -> Plan | None:
@@ -298,12 +304,6 @@ class Run:
 
 
 Keep = Callable[[Run], Awaitable[None]]
-
-
-def _ending(finish: Finish | None) -> Ending:
-    if finish not in _ENDINGS:  # none at all, or a word that nobody knows
-        raise EngineFailed("The engine stopped in the middle of its answer.")
-    return _ENDINGS[finish]
 
 
 def _nobody(events: list[Event]) -> None:
