@@ -86,6 +86,15 @@ async def test_every_api_is_traced_and_goes_on_with_its_clients_trace(
 
 
 @pytest.mark.shows("H.9")
+async def test_each_of_several_answers_is_a_turn_of_the_response(collector: Collector) -> None:
+    async with traced(collector) as server:
+        await server.create(n=3)
+    spans = collector.wait_for("POST /v1/responses", "invoke_agent", "chat fake")
+    turns = [span for span in collector.spans if span.name == "chat fake"]
+    assert {turn.parent for turn in turns} == {spans["invoke_agent"].id}
+    assert len({turn.id for turn in turns}) == 3
+
+
 async def test_an_engine_is_told_of_the_turn_and_asked_by_it(collector: Collector) -> None:
     async with standing_in("vllm") as stub:
         config = Config(engine=stub.url, store="memory", otlp_endpoint=collector.url)

@@ -26,7 +26,7 @@ from antiphon.agent.turn import CUT
 from antiphon.agent.witness import Call, Witness
 from antiphon.agent.witness import Outcome as Seen
 from antiphon.core.deltas import CallDone, Delta
-from antiphon.core.dialect import Dialect, Told
+from antiphon.core.dialect import Dialect, Speaker, Told
 from antiphon.core.prompt import Chunk, Counts, Finish
 from antiphon.core.usage import counted, sum_of
 from antiphon.errors import AntiphonError, EngineFailed
@@ -53,7 +53,7 @@ class Exchange:
         self._reword = reword
         self._witness = None if (watch := plans[0].watch) is None else watch("")
         self._answers = [Answer(plan, dialect, number, self._witness) for number, plan in enumerate(plans)]
-        self._choir = None if len(plans) == 1 else _Choir(self._answers)
+        self._choir = None if len(plans) == 1 else Choir(self._answers)
         self._on_end = on_end
         self._begun: Told | None = None  # what is told first
         self.error: AntiphonError | None = None
@@ -72,14 +72,7 @@ class Exchange:
 
     @property
     def counts(self) -> Counts:
-        """Of all choices together: a prompt that several share counts once, as for the first of them."""
-        prompts = {id(answer.plan.work.prompt): answer.counts for answer in reversed(self._answers)}.values()
-        return Counts(
-            input_tokens=sum([counts.input_tokens for counts in prompts]),
-            cached_tokens=sum([counts.cached_tokens for counts in prompts]),
-            output_tokens=sum([answer.counts.output_tokens for answer in self._answers]),
-            reasoning_tokens=sum([answer.counts.reasoning_tokens for answer in self._answers]),
-        )
+        return counts_of(self._answers)
 
     @property
     def heard(self) -> int:
@@ -116,8 +109,8 @@ class Exchange:
         """Whatever the engines still do for it ends now."""
         if self._choir is not None:
             await self._choir.leave()
-        for answer in self._answers:
-            await answer.hearing.close()
+        else:
+            await self._answers[0].hearing.close()
         self._end("failed" if self.error is not None else "cancelled")
 
     def interrupt(self, error: AntiphonError) -> None:
@@ -168,9 +161,9 @@ class Exchange:
 
 
 class Answer:
-    """One choice: what a call of the model says, in the dialect's words."""
+    """One choice: what a call of the model says, in the speaker's words."""
 
-    def __init__(self, plan: Plan, dialect: Dialect, choice: int, witness: Witness | None = None) -> None:
+    def __init__(self, plan: Plan, dialect: Speaker, choice: int, witness: Witness | None = None) -> None:
         self.plan = plan
         self._witness = witness
         self._call: Call | None = None  # as the witness sees it
@@ -283,7 +276,7 @@ class Answer:
         assert self._call is not None
         return self._call.heard(self.feed)
 
-    def seen(self, error: AntiphonError | None = None) -> None:
+    def seen(self, error: BaseException | None = None) -> None:
         """The call is over, for whoever watches it."""
         if self._call is not None:
             self._call.end(self.finish, self._counts, error)
@@ -317,7 +310,18 @@ class Answer:
         return self._say(told, self._choice) if told else []
 
 
-class _Choir:
+def counts_of(answers: Sequence[Answer]) -> Counts:
+    """Of all choices together: a prompt that several share counts once, as for the first of them."""
+    prompts = {id(answer.plan.work.prompt): answer.counts for answer in reversed(answers)}.values()
+    return Counts(
+        input_tokens=sum([counts.input_tokens for counts in prompts]),
+        cached_tokens=sum([counts.cached_tokens for counts in prompts]),
+        output_tokens=sum([answer.counts.output_tokens for answer in answers]),
+        reasoning_tokens=sum([answer.counts.reasoning_tokens for answer in answers]),
+    )
+
+
+class Choir:
     """Several answers at once. None of them tells anything before somebody listens; then all tell the same one."""
 
     def __init__(self, answers: Sequence[Answer]) -> None:
@@ -351,6 +355,8 @@ class _Choir:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        for answer in self._answers:
+            await answer.hearing.close()
 
     def _told(self, told: Told) -> Awaitable[None] | None:
         if self._tell is not None:

@@ -11,8 +11,9 @@ from time import time
 
 from msgspec import Struct
 
-from antiphon.agent.choices import Choice, Choices, counts_of, hear
+from antiphon.agent.choices import Choices, Several
 from antiphon.agent.course import Course
+from antiphon.agent.exchange import counts_of
 from antiphon.agent.hearing import Hearing, tried
 from antiphon.agent.insist import Insisting, Outcome
 from antiphon.agent.loop import Bounds, Loop
@@ -42,7 +43,6 @@ _ENDINGS: dict[Finish | None, Ending] = {
 _WARMED = Ending(status="completed", silent=True)
 _STEERED = Ending(status="incomplete", reason="steered")
 _NONE = Counts()
-_BROKEN_OFF = "The engine stopped in the middle of its answer."
 
 
 class Steered(AntiphonError):
@@ -176,21 +176,19 @@ class Run:
     async def _chosen(self, asked: Choices, tell: Tell) -> None:
         """One answer that was cut makes all of it incomplete."""
         await self._told_to_begin(tell)
-        choices = [Choice(plan, self._witness) for plan in (self._plan, *asked.others)]
+        several = Several((self._plan, *asked.others), self._witness)
         try:
             with self.hearing, self.hearing.aside():
-                answers = await hear(choices)
+                await several.hear()
         finally:
-            self._turns.append(counts_of(choices))
-            self.heard += sum([choice.heard for choice in choices])
-            self.insisted += [one for choice in choices for one in choice.insisted]
-        said = [delta for answer in answers for delta in answer.told(asked.hides_logprobs)]
-        if (events := self._emitter.feed(said)) and (telling := tell(events)) is not None:
+            self._turns.append(counts_of(several.answers))
+            for answer in several.answers:
+                self.heard += answer.heard
+                self.insisted += answer.insisted
+        if (events := self._emitter.feed(several.told(asked.hides_logprobs))) and (telling := tell(events)) is not None:
             await telling
-        endings = [_ENDINGS.get(answer.finish) for answer in answers]
-        if None in endings:
-            raise EngineFailed(_BROKEN_OFF)
-        self.ending = next((one for one in endings if one is not None and one.status != "completed"), _ENDINGS["stop"])
+        endings = [_ENDINGS[answer.finish] for answer in several.answers]
+        self.ending = next((one for one in endings if one.status != "completed"), endings[0])
 
     async def _looped(self, beyond: Beyond, tell: Tell) -> None:
         loop = Loop(beyond.course, beyond.bounds, self._emitter, self._turns)
@@ -276,7 +274,7 @@ class Run:
             if call is not None:
                 call.end(turn.finish, turn.counts, sys.exception())
         if (ending := _ENDINGS.get(turn.finish)) is None:  # it said none at all, or a word that nobody knows
-            raise EngineFailed(_BROKEN_OFF)
+            raise EngineFailed("The engine stopped in the middle of its answer.")
         self.ending = ending
         return turn
 

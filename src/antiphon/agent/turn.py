@@ -3,9 +3,8 @@
 A Turn is fed what the engine yields and gives events; it awaits nothing itself.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +13,7 @@ from antiphon.agent.plan import Plan
 from antiphon.agent.sieve import Sieve
 from antiphon.agent.thoughts import Thoughts
 from antiphon.core.deltas import CallDone, Delta, Text
+from antiphon.core.emitter import Emitter
 from antiphon.core.prompt import Chunk, Counts, Finish
 from antiphon.core.usage import counted
 from antiphon.parsers.base import Enough
@@ -22,17 +22,9 @@ from antiphon.protocol.events import Event
 CUT: frozenset[Finish | None] = frozenset({"length", "content_filter"})
 
 
-class Hearer(Protocol):
-    """Takes what the model did, and gives what is to be told of it: an Emitter, as a rule."""
-
-    def feed(self, deltas: Iterable[Delta]) -> list[Event]: ...
-
-    def say(self, texts: Sequence[Text]) -> list[Event]: ...
-
-
 class Turn(Struct, eq=False):
     plan: Plan
-    _emitter: Hearer
+    _emitter: Emitter
     _thoughts: Thoughts | None = None  # what has to be done about reasoning; None: it goes out as it is
     _sieve: Sieve | None = None  # None: all that is said is told
     finish: Finish | None = None

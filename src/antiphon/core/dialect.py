@@ -30,11 +30,8 @@ class Head(Struct, frozen=True, kw_only=True):
     service_tier: str | None = None  # the one that it runs in, if that is to be told
 
 
-class Dialect(Protocol):
-    """One for each exchange. A request for several answers has several choices, numbered from 0."""
-
-    def begin(self) -> Told:
-        """What comes before the first word of any choice."""
+class Speaker(Protocol):
+    """What is said of choices, numbered from 0: a request for several answers has several."""
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
         """Before the deltas of this chunk are fed, if it has extras, or ids of tokens that were asked for."""
@@ -44,6 +41,13 @@ class Dialect(Protocol):
 
     def end(self, finish: Finish, counts: Counts, choice: int = 0) -> Told:
         """One choice is over, and took so many tokens."""
+
+
+class Dialect(Speaker, Protocol):
+    """One for each exchange."""
+
+    def begin(self) -> Told:
+        """What comes before the first word of any choice."""
 
     def close(self, counts: Counts) -> Told:
         """All of it is over, and took so many tokens together."""

@@ -25,12 +25,6 @@ def sum_of(turns: Sequence[Counts]) -> Counts:
     )
 
 
-def of_choices(choices: Sequence[Counts]) -> Counts:
-    """Of several answers to one prompt, which counts once, as for the first of them."""
-    first = choices[0]
-    return replace(sum_of(choices), input_tokens=first.input_tokens, cached_tokens=first.cached_tokens)
-
-
 def usage(turns: Sequence[Counts]) -> Usage:
     """Of a single turn, the counts of each turn would say the same once more, and there are clients that take every
     detail for a number."""
