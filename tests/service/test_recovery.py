@@ -4,6 +4,7 @@ from itertools import pairwise
 import pytest
 
 from antiphon.core.deltas import CallDelta, CallStarted, Text
+from antiphon.engines.fake.reply import Gate
 from antiphon.errors import ModelNotFound, Unavailable
 from antiphon.protocol.events import Completed, Failed
 from antiphon.protocol.response import Response
@@ -111,6 +112,15 @@ async def test_a_response_that_was_committed_is_not_run_again(clock: Clock) -> N
         assert await other.get(response_id) == completed
 
 
+async def gives_a_sign_and_goes_on(owner: House, other: House, gate: Gate, response_id: str) -> None:
+    await owner.keeper.renew()
+    other.jobs._wary_until = 0.0  # the time for that is over
+    await other.jobs._look()
+    gate.open()
+    assert (await owner.ended(response_id)).status == "completed"
+    assert (owner.keeper.lost, other.engine.requests) == (0, 0)
+
+
 async def test_after_a_store_was_away_nobody_is_taken_for_dead_before_it_could_give_a_sign_of_life(
     clock: Clock,
 ) -> None:
@@ -123,12 +133,7 @@ async def test_after_a_store_was_away_nobody_is_taken_for_dead_before_it_could_g
         await other.jobs._look()
         owner.store.down = set()
         await other.jobs._look()
-        await owner.keeper.renew()
-        other.jobs._wary_until = 0.0  # the time for that is over
-        await other.jobs._look()
-        gate.open()
-        assert (await owner.ended(response_id)).status == "completed"
-        assert (owner.keeper.lost, other.engine.requests) == (0, 0)
+        await gives_a_sign_and_goes_on(owner, other, gate, response_id)
 
 
 async def test_who_starts_when_a_store_is_back_takes_nobody_for_dead_before_a_sign_of_life(clock: Clock) -> None:
@@ -140,12 +145,7 @@ async def test_who_starts_when_a_store_is_back_takes_nobody_for_dead_before_a_si
         starting = asyncio.ensure_future(other.jobs.attend())
         async with asyncio.timeout(5):
             await other.store.looked.wait()
-        await owner.keeper.renew()
-        other.jobs._wary_until = 0.0  # the time for that is over
-        await other.jobs.scan()
-        gate.open()
-        assert (await owner.ended(response_id)).status == "completed"
-        assert (owner.keeper.lost, other.engine.requests) == (0, 0)
+        await gives_a_sign_and_goes_on(owner, other, gate, response_id)
         starting.cancel()
 
 
