@@ -108,9 +108,7 @@ async def test_servers_that_are_replaced_in_turn_are_noticed_by_nobody(tmp_path:
                     await asyncio.to_thread(own.close)
                     await asyncio.to_thread(own.enter_context, _replica(url, number))
                 enough.set()
-                done = await asyncio.gather(*clients)
-    assert sum(done) >= 16
-    assert min(done) >= 1
+                await asyncio.gather(*clients)
 
 
 @contextlib.contextmanager
@@ -120,10 +118,11 @@ def _replica(url: str, port: int) -> Iterator[Live]:
         yield live
 
 
-async def _use(client: AsyncOpenAI, enough: asyncio.Event, number: int) -> int:
-    """One after the other until it is enough; how many were completed. Whatever goes wrong is raised."""
-    done = 0
-    while not enough.is_set():
+async def _use(client: AsyncOpenAI, enough: asyncio.Event, number: int) -> None:
+    """One after the other until it is enough, and one more of those who came back. Whatever goes wrong is raised."""
+    ending = False
+    while not ending:
+        ending = enough.is_set()
         if number % 2:
             async with client.responses.stream(model="fake", input="hi") as stream:
                 response = await stream.get_final_response()
@@ -131,5 +130,3 @@ async def _use(client: AsyncOpenAI, enough: asyncio.Event, number: int) -> int:
             answer = await client.responses.create(model="fake", input="hi")
             response = await client.responses.retrieve(answer.id)  # type: ignore[assignment] # parsed or not
         assert response.status == "completed"
-        done += 1
-    return done

@@ -1,7 +1,6 @@
 """What a prompt wants to show is brought: vetted, bounded, and once for every few minutes."""
 
 import asyncio
-import gc
 from base64 import b64encode
 from contextlib import suppress
 
@@ -19,6 +18,7 @@ from antiphon.errors import (
 from antiphon.limits import Limits
 from antiphon.render.attached import Attached, FileSource, ImageSource, Source, Wish
 from antiphon.service.attachments import Attachments
+from tests.cycles import errors_in_cycles
 from tests.egress.hosts import Behaviour, Host, Writer, answer, egress, hosting, moved, saying
 from tests.pictures import animated_webp, as_url, gif, huge_png, jpeg, pdf, png, webp
 
@@ -224,19 +224,11 @@ async def test_a_pdf_that_every_turn_shows_is_read_once() -> None:
 
 async def test_what_was_refused_leaves_no_cycles_behind() -> None:
     """A picture may be large: it does not wait for a search for them."""
-    gc.collect()
-    gc.disable()
-    try:
+    with errors_in_cycles() as found:
         for source in (ImageSource("data:image/png;base64,AAAA"), FileSource("a", b64encode(png()).decode())):
             with suppress(BadRequest):
                 await Attachments(egress()).bring("t", wanting(source))
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        gc.collect()
-        assert not [one for one in gc.garbage if isinstance(one, BaseException)]
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
+    assert not found
 
 
 async def test_one_that_fails_stops_the_others() -> None:

@@ -14,6 +14,7 @@ from websockets.frames import Frame
 from antiphon.transport.websocket.wire import Wire
 from drills.bombs.sockets import FRAMES as BROKEN
 from tests.clients.raw_socket import BINARY, CLOSE, PING, TEXT, frame, request
+from tests.cycles import errors_in_cycles
 from tests.transport.websocket.wires import Transport, new_wire
 
 pytestmark = pytest.mark.anyio
@@ -165,18 +166,10 @@ async def _left() -> weakref.ref[Any]:
 @pytest.mark.parametrize("name", ["1 GB", "another opcode", "not masked", "a reason that is no UTF-8", "no UTF-8"])
 async def test_who_breaks_the_protocol_leaves_no_cycles_behind(name: str) -> None:
     """What it said may be large, and does not wait for a search for them."""
-    gc.collect()
-    gc.disable()
-    try:
+    with errors_in_cycles() as found:
         await _broken(*BROKEN[name])
         await turns(20)
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        gc.collect()
-        assert not [one for one in gc.garbage if isinstance(one, BaseException)]
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
+    assert not found
 
 
 async def _broken(sent: bytes, code: int) -> None:
