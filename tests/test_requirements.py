@@ -1,14 +1,13 @@
 """The requirements table and its guard: a claim that no test shows fails a full run."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.plugin_services import SERVICES
-from tools import docs, lanes
-from tools.requirements import ROOT, load
+from tools import docs
+from tools.requirements import load
 
 PASSING = "import pytest\n\n@pytest.mark.shows('A.1')\ndef test_it(): pass\n"
 PLUGINS = "-pno:cacheprovider", "-ptests.plugin_requirements"
@@ -123,36 +122,6 @@ def test_a_part_of_the_tests_judges_nothing_and_says_what_it_has_shown(pytester:
     pytester.makepyfile(PASSING)
     assert pytester.runpytest_inprocess(*PLUGINS, "--shown=shown.json").ret == pytest.ExitCode.OK
     assert json.loads((pytester.path / "shown.json").read_text()) == ["A.1"]
-
-
-def test_claims_are_judged_over_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = load().rows()
-    claimed = {row.id for row in rows.values() if row.claims}
-    assert lanes.judged(rows.values(), claimed) == 0
-    assert lanes.judged(rows.values(), claimed - {"A.1"}) == 1
-    assert "A.1 " in capsys.readouterr().out
-
-
-def test_every_test_is_in_one_part(tmp_path: Path) -> None:
-    found = {part.name: part.command for part in lanes.parts(tmp_path)}
-    assert next(iter(found)) == lanes.MODELS
-    assert found.keys() >= {"types", *lanes.LONG}
-    assert found[lanes.MODELS][found[lanes.MODELS].index("-m", 3) + 1] == lanes.MARK
-    assert "tests/clients/test_openai_embedded.py" in found[lanes.MODELS]
-    assert found["tests/core"][-2:] == [f"not {lanes.MARK}", "tests/core"]
-    assert "tests/test_requirements.py" in found["tests"]
-    files = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
-    places = [place for name, command in found.items() if name != lanes.MODELS for place in command]
-    assert [str(file) for file in files if sum(map(file.is_relative_to, places)) != 1] == []
-
-
-def test_a_part_that_fails_is_heard_and_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    commands = {"good": "print('fine')", "bad": "print('a reason'); print('failed'); raise SystemExit(3)"}
-    some = [lanes.Part(name, [sys.executable, "-c", code]) for name, code in commands.items()]
-    assert sorted(map(lanes._told, lanes._run(some))) == [0, 3]
-    said = capsys.readouterr().out
-    assert "good             fine (" in said
-    assert "a reason\nfailed\n\nbad              failed (" in said
 
 
 @pytest.mark.parametrize("says", [True, False])
