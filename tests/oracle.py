@@ -12,6 +12,7 @@ from openai._types import omit
 from openai.lib.responses_websocket._accumulator import ResponsesWebSocketAccumulator
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types import CreateEmbeddingResponse
+from openai.types.audio.transcription_stream_event import TranscriptionStreamEvent
 from openai.types.conversations import Conversation, ConversationDeletedResource
 from openai.types.conversations.conversation_item_list import ConversationItemList
 from openai.types.responses import CompactedResponse, Response, ResponseStreamEvent
@@ -95,6 +96,12 @@ def check_socket_event(event: dict[str, Any]) -> None:
         return
     assert kind in _SOCKET_CLASSES, f"{kind!r} is not an event of the openai package"
     _check(_SOCKET_CLASSES[kind], event, _SOCKET_DEVIATIONS)
+
+
+def check_transcript_event(event: dict[str, Any]) -> None:
+    """The same for an event of what is heard in audio."""
+    assert event.get("type") in _TRANSCRIPT_CLASSES, f"{event} is no event of the openai package"
+    _check(_TRANSCRIPT_CLASSES[event["type"]], event)
 
 
 def check_response(response: dict[str, Any]) -> None:
@@ -197,6 +204,7 @@ def _by_type(known: Iterable[type[BaseModel]]) -> dict[str, type[BaseModel]]:
 _STEERS = (ResponseSteerAcceptedEvent, ResponseSteerPendingEvent, ResponseSteerFailedEvent)
 _EVENT_CLASSES = _by_type([*classes(ResponseStreamEvent), *_STEERS])
 _SOCKET_CLASSES = _by_type(classes(ResponsesServerEvent))
+_TRANSCRIPT_CLASSES = _by_type(classes(TranscriptionStreamEvent))
 # The class of an event on a WebSocket is that of the event, and adds `stream_id`.
 _SOCKET_DEVIATIONS = DEVIATIONS | {
     cls.__name__: DEVIATIONS[base.__name__]

@@ -134,12 +134,12 @@ REAL = """\
 ## Trying a real one
 
 `make vllm` and `make sglang` set up vLLM and SGLang for the CPU with a very small model, some 3 and 2 GB, and `make
-test-engines` runs against them the contract that every engine keeps and the openai package in front of Antiphon, at both
-levels: JSON, streams, stored responses, conversations, schemas, structural tags, log probabilities and tools. With vLLM
-it sees what a client's going away does to the gauge of running requests, and what becomes of models that only embed,
-rank or classify; those are made on the spot, with weights that mean nothing. `make test-engines VLLM=vllm://HOST:PORT`
-takes one that runs already, and so does `SGLANG=`. `python -m tools.golden record URL` records the bytes of an engine
-anew, and `make golden` writes down what comes of them.
+test-engines` runs against them the contract that every engine keeps and the openai package in front of Antiphon, at
+both levels: JSON, streams, stored responses, conversations, schemas, structural tags, log probabilities and tools. With
+vLLM it sees what a client's going away does to the gauge of running requests, and what becomes of models that only
+embed, rank, classify or hear; those are made on the spot, with weights that mean nothing. `make test-engines
+VLLM=vllm://HOST:PORT` takes one that runs already, and so does `SGLANG=`. `python -m tools.golden record URL` records
+the bytes of an engine anew, and `make golden` writes down what comes of them.
 
 SGLang's package is made for GPUs; without one its server, scheduler and grammars run as they are, and plain torch
 computes.

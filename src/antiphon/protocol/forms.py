@@ -1,4 +1,4 @@
-"""A form with files in it (multipart/form-data), of which only one short field is read and may be changed.
+"""A form with files in it (multipart/form-data), of which only short fields are read, and one may be changed.
 
 The rest is passed on as it came: nothing else of it means anything here. What stands before a part is short, and read
 in one pass: readers of mail take time by the square of it.
@@ -35,6 +35,11 @@ class Form(Struct, frozen=True):
         pieces[self.at] = head + _LINE + _LINE + value.encode()
         whole = self.boundary.join(pieces)
         return whole if pieces[0] else whole.removeprefix(_LINE)
+
+    def asks(self, field: str, value: bytes) -> bool:
+        """Whether another field has this value."""
+        said = _LINE + _LINE + value
+        return any(piece.endswith(said) and _name(piece) == field for piece in self.pieces[1:-1])
 
 
 def read_form(body: bytes, media_type: bytes, field: str) -> Form:

@@ -17,6 +17,7 @@ from antiphon.engines.http import wire
 from antiphon.engines.http.asking import Asking
 from antiphon.engines.http.body import ChatBody
 from antiphon.engines.http.refusals import explained, words_of
+from antiphon.engines.http.transcripts import retold
 from antiphon.errors import AntiphonError, EngineFailed, UnsupportedParameter
 
 T = TypeVar("T")
@@ -25,6 +26,7 @@ MOST_TOKEN_BYTES = 128  # hardly any token of any vocabulary is longer
 HELLO: Json = {"role": "user", "content": "Hello!"}
 LOOK: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 _OF_PAIRS: frozenset[Deed] = frozenset({"score", "rerank"})  # their texts are in several fields, by several names
+_OF_AUDIO: frozenset[Deed] = frozenset({"transcribe", "translate"})
 _OTHERWISE = "--is-embedding"  # SGLang: how it has to be started for that
 OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
 
@@ -111,12 +113,13 @@ class Deeds:
         if deed not in (await self.capabilities(model)).does:
             raise UnsupportedParameter(f"On {self._who} this model does not {deed}.", param="model")
         try:
-            return Relayed(*await self._client.relay(self._path(deed), body, media_type))
+            answer = Relayed(*await self._client.relay(self._path(deed), body, media_type))
         except Refused as refused:
             error = explained(refused, self._who, model)
             if deed in _OF_PAIRS:
                 error.param = None
             raise error from None
+        return retold(answer, self._who) if deed in _OF_AUDIO else answer
 
     # How an engine makes tokens.
 
