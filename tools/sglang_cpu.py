@@ -1,8 +1,9 @@
 """A real SGLang on the CPU of this machine, with a very small model.
 
-    python -m tools.sglang_cpu set-up FOLDER                  some 2 GB
-    python -m tools.sglang_cpu serve FOLDER [PORT] [FLAGS…]   FLAGS are SGLang's own
+    python -m tools.sglang_cpu set-up FOLDER                          some 2 GB
+    python -m tools.sglang_cpu serve FOLDER [PORT] [MODEL] [FLAGS…]   FLAGS are SGLang's own
 
+MODEL is smol, which generates, or embeds: the same one, made to give vectors.
 Its package is made for GPUs. All of the server is in it, and whatever it computes can be computed by plain torch.
 """
 
@@ -10,7 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.engine_folder import EngineFolder, main, requirements
+from tools.engine_folder import NAME, EngineFolder, main, requirements
+from tools.random_models import EMBEDS
 
 SGLANG = "sglang==0.5.23"
 VISION = "torchvision==0.28.0"  # that goes with the torch; it is imported, and sees nothing
@@ -63,6 +65,7 @@ FLAGS = (
 
 class Folder(EngineFolder):
     kind = "sglang"
+    models = (NAME, EMBEDS)
     prelude = _VISION
 
     def install(self, wheels: Path) -> None:
@@ -74,7 +77,8 @@ class Folder(EngineFolder):
 
     def command(self, port: int, model: str) -> Sequence["str | Path"]:
         named = ("--port", str(port), "--model-path", self.model, "--served-model-name", model)
-        return [self.bin / "python", self.path / "launch.py", *named, *FLAGS]
+        vectors = ("--is-embedding",) if model == EMBEDS else ()
+        return [self.bin / "python", self.path / "launch.py", *named, *FLAGS, *vectors]
 
 
 if __name__ == "__main__":

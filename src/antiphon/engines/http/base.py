@@ -352,7 +352,7 @@ class _Begun(Struct, frozen=True):
 
 def _mute(able: Capabilities, embedding_fields: frozenset[str]) -> Capabilities:
     """What shapes answers is of no use to a model that gives none."""
-    honours = embedding_fields if "embed" in able.does else frozenset[str]()
+    honours = able.honours & embedding_fields if "embed" in able.does else frozenset[str]()
     return replace(able, honours=honours, lacks={}, takes=frozenset(), parsers={}, wholes=False)
 
 

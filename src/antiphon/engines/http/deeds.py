@@ -89,9 +89,10 @@ class Deeds:
         dimensions: int | None = None,
         truncate: int | None = None,
     ) -> Embedded:
+        honours = (await self.capabilities(model)).honours
         body: Json = {"model": model, "input": inputs, "encoding_format": "float"}
         for field, value in (("dimensions", dimensions), ("truncate_prompt_tokens", truncate)):
-            if value is not None and field not in self.embedding_fields:
+            if value is not None and field not in honours:
                 raise UnsupportedParameter(f"'{field}' is not supported by the {self.name} engine.", param=field)
             if value is not None:
                 body[field] = value
@@ -104,14 +105,14 @@ class Deeds:
             said = await self._client.post(self._path("embed"), msgspec.json.encode(body), wire.VECTORS)
         except Refused as refused:
             if _OTHERWISE in words_of(refused.body):
-                raise UnsupportedParameter(f"On {self._who} this model makes no embeddings.", param="model") from None
+                raise UnsupportedParameter(f"{self._who} makes no embeddings with this model.", param="model") from None
             raise explained(refused, self._who, model) from None
         ranked = sorted(enumerate(said.data), key=lambda one: one[0] if one[1].index is None else one[1].index)
         return Embedded(vectors=[vector.embedding for _, vector in ranked], tokens=wire.counts(said.usage).input_tokens)
 
     async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
         if deed not in (await self.capabilities(model)).does:
-            raise UnsupportedParameter(f"On {self._who} this model does not {deed}.", param="model")
+            raise UnsupportedParameter(f"{self._who} has no '{deed}' for this model.", param="model")
         try:
             answer = Relayed(*await self._client.relay(self._path(deed), body, media_type))
         except Refused as refused:
@@ -119,6 +120,10 @@ class Deeds:
             if deed in _OF_PAIRS:
                 error.param = None
             raise error from None
+        return self._retold(model, deed, answer)
+
+    def _retold(self, model: str, deed: Deed, answer: Relayed) -> Relayed:
+        """In the shape that others have, where an engine has one of its own."""
         return retold(answer, self._who) if deed in _OF_AUDIO else answer
 
     # How an engine makes tokens.

@@ -11,15 +11,24 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import Json
-from antiphon.engines.base import Deed
+from antiphon.engines.base import Deed, Relayed
 from antiphon.engines.http import wire
 from antiphon.engines.http.body import RawBody, Words
+from antiphon.engines.http.sglang_ranking import ranked
 from antiphon.engines.http.tokenizing import Tokenizing
 from antiphon.engines.http.watch import Abilities
 from antiphon.engines.http.ways import GenerateWay, Way
 from antiphon.errors import EngineFailed
 
 _TOKENS: frozenset[Deed] = frozenset({"tokenize", "detokenize"})
+_FOR: dict[str, frozenset[Deed]] = {"embed": frozenset({"embed"}), "classify": frozenset({"rerank", "classify"})}
+
+
+class Vectors(Struct, frozen=True):
+    """What a model that does not generate makes of a text. An older version tells nothing of it."""
+
+    task: str = ""
+    supports_dimensions: bool = True
 
 
 class ModelInfo(Struct):
@@ -30,6 +39,7 @@ class ModelInfo(Struct):
     tool_call_parser: str | UnsetType | None = UNSET
     reasoning_parser: str | UnsetType | None = UNSET
     model_type: str | None = None
+    embedding: Vectors = Vectors()
 
 
 class ServerInfo(Struct):
@@ -78,6 +88,9 @@ class Sglang(Tokenizing):
             vocabulary=await self._vocabulary(),
         )
 
+    def _retold(self, model: str, deed: Deed, answer: Relayed) -> Relayed:
+        return ranked(answer, model, self._who) if deed == "rerank" else super()._retold(model, deed, answer)
+
     def _raw_way(self, words: Words) -> Way:
         self._generate = GenerateWay(
             self._who, f"{self._root}/generate", RawBody(words, {}, text="text", ids="input_ids", named=False)
@@ -87,8 +100,9 @@ class Sglang(Tokenizing):
     async def _deeds(self, info: ModelInfo) -> frozenset[Deed]:
         """The paths are there for every model: which of them it is good for is told."""
         tokens = frozenset([deed for deed in _TOKENS if await self._asking.has(self.deeds[deed])])
-        useful: frozenset[Deed] = frozenset({"generate", "score"})
-        return tokens | (useful if info.is_generation else frozenset({"embed", "rerank", "classify"}))
+        if info.is_generation:
+            return tokens | {"generate", "score"}
+        return tokens | _FOR.get(info.embedding.task, frozenset({"embed", "rerank", "classify"}))
 
     async def _vocabulary(self) -> int | None:
         body: Json = {"input_ids": [0], "sampling_params": {"max_new_tokens": 1, "logit_bias": {"-1": 0}}}
@@ -108,6 +122,8 @@ def _lacks(info: ModelInfo, server: ServerInfo) -> dict[str, str]:
         lacks["tools"] = "It was started without --tool-call-parser."
     if not info.has_image_understanding:
         lacks["input_image"] = "The model sees no images."
+    if not info.is_generation and not info.embedding.supports_dimensions:
+        lacks["dimensions"] = "The model's vectors have one size."
     if not server.enable_deterministic_inference:
         lacks["seed"] = "It was started without --enable-deterministic-inference, and would not keep to it."
     return lacks
