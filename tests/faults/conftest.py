@@ -12,14 +12,24 @@ __all__ = ["pytest_runtest_makereport"]
 
 KEY = "sk-test-1234567890"
 _RUNNING = re.compile(rb"^antiphon_num_requests_running(?:\{[^}]*\})? (\d+)", re.MULTILINE)
+_CANCELLED = re.compile(rb'^antiphon_responses_total\{status="cancelled"\} (\d+)', re.MULTILINE)
 
 
 async def running(live: Live) -> int:
     """How many requests the engine works on, by the server's own gauge."""
+    (count,) = _RUNNING.findall(await _metrics(live))
+    return int(count)
+
+
+async def cancelled(live: Live) -> int:
+    """How many responses nobody waited for any more, since it began."""
+    return sum(map(int, _CANCELLED.findall(await _metrics(live))))
+
+
+async def _metrics(live: Live) -> bytes:
     status, metrics = await asyncio.to_thread(live.get, "/metrics")
     assert status == 200
-    (count,) = _RUNNING.findall(metrics)
-    return int(count)
+    return metrics
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,8 @@
 
 The promise: 50 ms to the first byte; the loop never blocked for over 50 ms by 1 MiB, 150 ms at the limit. The
 machine may be busy with other things, so the best of a few tries counts, with a margin, and where the server
-computed for less than it took, what it computed: no wait that it causes can be longer.
+computed for less than it took, what it computed: no wait that it causes can be longer. A slow machine computes longer,
+and has as much more time.
 """
 
 import asyncio
@@ -14,11 +15,11 @@ import pytest
 from bench.meter import cpu_ns
 from tests.faults.wire import body, exchange, read_answer, request
 from tests.live import Live
+from tests.pace import slowness, soonest
 
 pytestmark = pytest.mark.anyio
 
 MIB = 1024 * 1024
-TRIES = 5
 MARGIN = 2.0
 
 
@@ -85,8 +86,13 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
 }
 
 
-async def _best(measure: Callable[[], Awaitable[float]]) -> float:
-    return min([await measure() for _ in range(TRIES)])
+async def _soonest(measure: Callable[[], Awaitable[float]], promised: float) -> float:
+    """As if the machine were as fast as the one that the promises are for."""
+
+    async def paced() -> float:
+        return await measure() / slowness()
+
+    return await soonest(paced, promised * MARGIN)
 
 
 def _computed(live: Live) -> float:
@@ -95,7 +101,7 @@ def _computed(live: Live) -> float:
 
 async def _first_byte(live: Live, sent: bytes) -> float:
     """Seconds from the last byte sent to the first one received."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
         writer.write(sent[:-1])
         await writer.drain()
@@ -125,7 +131,7 @@ async def _first_byte(live: Live, sent: bytes) -> float:
 async def test_bad_input_is_refused_at_once(server: Live, sent: bytes) -> None:
     whole = request(sent)
     assert 400 <= (await exchange(server.port, whole)).status < 500
-    assert await _best(lambda: _first_byte(server, whole)) < 0.050 * MARGIN
+    assert await _soonest(lambda: _first_byte(server, whole), 0.050) < 0.050 * MARGIN
 
 
 async def _longest_wait(live: Live, sent: bytes) -> float:
@@ -136,20 +142,19 @@ async def _longest_wait(live: Live, sent: bytes) -> float:
         reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
         longest = 0.0
         while not over.is_set():
-            began = time.perf_counter()
+            began, computed = time.perf_counter(), _computed(live)
             writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert (await read_answer(reader)).status == 200
-            longest = max(longest, time.perf_counter() - began)
+            longest = max(longest, min(time.perf_counter() - began, _computed(live) - computed))
         writer.close()
         return longest
 
-    computed = _computed(live)
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(watch())
         answer = await exchange(live.port, sent)
         over.set()
     assert answer.status < 500, answer
-    return min(watching.result(), _computed(live) - computed)
+    return watching.result()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -157,4 +162,4 @@ async def _longest_wait(live: Live, sent: bytes) -> float:
 @pytest.mark.shows("H6.9")
 async def test_nobody_waits_for_a_hostile_body(server: Live, name: str, size: int, seconds: float) -> None:
     sent = request(HOSTILE[name](size))
-    assert await _best(lambda: _longest_wait(server, sent)) < seconds * MARGIN
+    assert await _soonest(lambda: _longest_wait(server, sent), seconds) < seconds * MARGIN
