@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "antiphon"]
-DEADLINE = 30.0
+DEADLINE = 100.0
 
 Environment = dict[str, str]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.process import run
+from tests.cli.process import DEADLINE, run
 from tests.live import Live, serving
 from tests.services import Postgres, postgres_home
 
@@ -69,7 +69,7 @@ def test_a_dump_of_postgresql_can_be_restored(tmp_path: Path, postgres: Postgres
 def command(name: str, *arguments: str) -> None:
     home = postgres_home()
     assert home
-    subprocess.run([home / "bin" / name, *arguments], check=True, capture_output=True, timeout=30)
+    subprocess.run([home / "bin" / name, *arguments], check=True, capture_output=True, timeout=DEADLINE)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from antiphon.cli.commands import cli
 from antiphon.cli.doctor.settings import EXTRAS
-from tests.cli.process import COMMAND, clean, run
+from tests.cli.process import COMMAND, DEADLINE, clean, run
 from tests.live import serving
 from tests.services import Postgres, Redis
 
@@ -65,7 +65,7 @@ def test_every_setting_that_is_wrong_is_named_not_only_the_first(tmp_path: Path)
     (tmp_path / "antiphon.toml").write_text('prot = 1\nlog_level = "loud"\n[[engines]]\nurll = "fake"\n')
     environment = {**clean(tmp_path), "ANTIPHON_STOER": "x", "ANTIPHON_API_KEY": "not ascii ü"}
     command = [*COMMAND, "doctor", "--json", "--port", "x"]
-    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
     sentences = [line["text"] for line in json.loads(ran.stdout)["findings"]]
     assert ran.returncode == 1
     assert {line["check"] for line in json.loads(ran.stdout)["findings"]} == {"configuration"}

@@ -1,5 +1,6 @@
 """SIGHUP at a real server: the settings are read again, and nobody who listens notices."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -14,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import COMMAND, DEADLINE, clean
+from tests.engines.upstream import END, STREAM, Reader, Writer, answer, event, request
+from tests.listening import tcp
 from tests.live import Live, serving
 
 FIRST = """
 store = "memory"
-fake_rate = 40
 [[engines]]
-url = "fake"
+url = "openai://127.0.0.1:{port}"
 name = "one"
 """
 SECOND = """
@@ -35,6 +37,9 @@ fast = "fake"
 [models.fake]
 max_output_tokens = 3
 """
+MODELS = answer(b'{"object":"list","data":[{"id":"fake"}]}')
+HELLO = event(b'{"choices":[{"index":0,"delta":{"content":"Hello"}}]}')
+STOP = event(b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}') + event(b"[DONE]")
 
 
 def said(live: Live, words: str) -> None:
@@ -52,16 +57,43 @@ def engines(live: Live) -> dict[str, bool]:
     return {one["name"]: one["draining"] for one in json.loads(body)["data"][0]["members"]}
 
 
+class Slow:
+    """An engine that says a word, and the rest when it is told to."""
+
+    def __init__(self) -> None:
+        self._goes_on = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    async def serve(self, reader: Reader, writer: Writer) -> None:
+        while True:
+            asked = await request(reader)
+            if asked.startswith(b"/v1/chat/completions"):
+                writer.write(STREAM + HELLO)
+                await self._goes_on.wait()
+                writer.write(STOP + END)
+            else:
+                writer.write(MODELS if asked.startswith(b"/v1/models") else answer(b"{}", "404 Not Found"))
+
+    def go_on(self) -> None:
+        self._loop.call_soon_threadsafe(self._goes_on.set)
+
+
+@pytest.mark.anyio
 @pytest.mark.shows("C.23")
-def test_a_sighup_changes_engines_names_and_bounds_and_drops_no_stream(tmp_path: Path) -> None:
-    file = tmp_path / "antiphon.toml"
-    file.write_text(FIRST)
+async def test_a_sighup_changes_engines_names_and_bounds_and_drops_no_stream(tmp_path: Path) -> None:
+    file, slow = tmp_path / "antiphon.toml", Slow()
+    async with tcp(slow.serve) as port:
+        file.write_text(FIRST.format(port=port))
+        await asyncio.to_thread(_reloads, file, slow)
+
+
+def _reloads(file: Path, slow: Slow) -> None:
     with contextlib.ExitStack() as opened:
         live = opened.enter_context(serving("--config", str(file)))
         connection = opened.enter_context(
             contextlib.closing(http.client.HTTPConnection("127.0.0.1", live.port, timeout=DEADLINE))
         )
-        body = json.dumps({"model": "fake", "input": "word " * 60, "stream": True})
+        body = json.dumps({"model": "fake", "input": "hi", "stream": True})
         connection.request("POST", "/v1/responses", body, {"Content-Type": "application/json"})
         stream = connection.getresponse()
         beginning = stream.read(200)
@@ -73,6 +105,7 @@ def test_a_sighup_changes_engines_names_and_bounds_and_drops_no_stream(tmp_path:
         assert engines(live) == {"two": False, "one": True}
         status, answer = live.post({"model": "fast", "input": "word " * 60})
         assert (status, json.loads(answer)["status"]) == (200, "incomplete")
+        slow.go_on()
         rest = beginning + stream.read()
         assert b"event: response.completed" in rest
         assert rest.endswith(b"data: [DONE]\n\n")

@@ -178,7 +178,7 @@ def test_a_server_that_waits_for_a_slow_network_can_be_stopped(tmp_path: Path) -
         try:
             connection, _ = silent.accept()  # pip is there, and will never be answered
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=10) == 0
+            assert process.wait(timeout=DEADLINE) == 0
             connection.close()
         finally:
             process.kill()

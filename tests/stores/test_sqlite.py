@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not done():  # noqa: ASYNC110  # another thread does it
             await asyncio.sleep(0.005)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from antiphon.cli.client import Unanswered
 from antiphon.cli.commands import cli
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import StartupError
-from tests.cli.process import run, terminal
+from tests.cli.process import DEADLINE, run, terminal
 from tests.engines.http.stub import DIALECTS, Stub, tcp
 from tests.engines.upstream import END, STREAM, Reader, Writer, answer, event, request
 from tests.live import Live, pytest_runtest_makereport, serving
@@ -29,6 +30,7 @@ KEY = "sk-a-key-of-ours"
 TOKENS, RATE, DELAY = 11, 50.0, 0.1
 PACED = ("--fake-tokens", str(TOKENS), "--fake-rate", str(RATE), "--fake-delay", str(DELAY))
 MODELS = answer(b'{"object":"list","data":[{"id":"m"},{"id":"other"}]}')
+TRIES = 5  # of which one is enough for what a busy machine may spoil
 Json = dict[str, Any]
 Behaviour = Callable[[bytes, Writer], Awaitable[None] | None]
 
@@ -48,25 +50,31 @@ def measured(folder: Path, *arguments: str) -> list[Json]:
     return figures
 
 
-def is_at_its_pace(figures: Json) -> None:
+def is_at_its_pace(figures: Json) -> bool:
     """On a busy machine nothing comes sooner; but what comes late is so much nearer to what follows it."""
     first, between = figures["first_token_ms"]["p50"], figures["between_tokens_ms"]["p50"]
-    assert DELAY * 1000 <= first < DELAY * 1000 + 200
-    assert 0.5 * 1000 / RATE < between < 2.5 * 1000 / RATE
-    assert 0.4 * RATE < figures["tokens_per_second_of_a_stream"] < 2 * RATE
-    assert (DELAY + (TOKENS - 1) / RATE) * 1000 <= figures["answer_ms"]["p50"] < 1500
+    assert first >= DELAY * 1000
+    assert figures["answer_ms"]["p50"] >= (DELAY + (TOKENS - 1) / RATE) * 1000
     assert (figures["failed"], figures["counted_by"], figures["tokens_an_event"]) == (0, "usage", 1.0)
     assert figures["output_tokens"] == TOKENS * figures["requests"]
+    return bool(
+        first < DELAY * 1000 + 200
+        and 0.5 * 1000 / RATE < between < 2.5 * 1000 / RATE
+        and 0.4 * RATE < figures["tokens_per_second_of_a_stream"] < 2 * RATE
+        and figures["answer_ms"]["p50"] < 1500
+    )
 
 
 @pytest.mark.parametrize("api", ["responses", "chat"])
 def test_what_is_measured_is_the_pace_of_the_server(tmp_path: Path, paced: Live, api: str) -> None:
-    one, four = measured(tmp_path, paced.url, "--api", api, "--concurrency", "1,4", "--requests", "4")
-    for figures in (one, four):
-        assert (figures["api"], figures["model"], figures["requests"]) == (api, "fake", 4)
-        is_at_its_pace(figures)
-    assert four["tokens_per_second"] > 2 * one["tokens_per_second"]
-    assert four["requests_per_second"] > 2 * one["requests_per_second"]
+    def at_its_pace() -> bool:
+        one, four = measured(tmp_path, paced.url, "--api", api, "--concurrency", "1,4", "--requests", "4")
+        for figures in (one, four):
+            assert (figures["api"], figures["model"], figures["requests"]) == (api, "fake", 4)
+        more = [four[name] > 2 * one[name] for name in ("tokens_per_second", "requests_per_second")]
+        return all([*more, is_at_its_pace(one), is_at_its_pace(four)])
+
+    assert any(at_its_pace() for _ in range(TRIES))
 
 
 @asynccontextmanager
@@ -102,9 +110,13 @@ async def test_a_server_without_responses_is_asked_over_chat(tmp_path: Path) -> 
     stub = Stub(DIALECTS["vllm"])
     stub.engine = FakeEngine(FakeSettings(tokens=TOKENS, rate=RATE, delay=DELAY))
     async with tcp(stub.serve) as port:
-        figures = await asyncio.to_thread(measured, tmp_path, f"http://127.0.0.1:{port}/v1", "--requests", "3")
-    assert [(one["api"], one["requests"]) for one in figures] == [("chat", 3)]
-    is_at_its_pace(figures[0])
+        for _ in range(TRIES):
+            (one,) = await asyncio.to_thread(measured, tmp_path, f"http://127.0.0.1:{port}/v1", "--requests", "3")
+            assert (one["api"], one["requests"]) == ("chat", 3)
+            if is_at_its_pace(one):
+                break
+        else:
+            raise AssertionError(one)
     assert {body["max_tokens"] for body in stub.seen} == {16, 128}  # to warm up, and to measure
 
 
@@ -156,10 +168,11 @@ async def test_at_a_rate_time_counts_from_when_a_request_was_due(tmp_path: Path)
 
     wishes = ("--api", "chat", "--requests", "10", "--rate", "1000", "--warmup", "0", "--json", "-")
     for more in (("--concurrency", "1"), ()):
+        began = time.monotonic()
         ran = await bench_of(tmp_path, slow, *wishes, *more)
         (figures,) = json.loads(ran.stdout)["figures"]
-        assert 200 < figures["first_token_ms"]["p50"] < 1000
-        assert 450 < figures["first_token_ms"]["most"] < 2000
+        assert 200 < figures["first_token_ms"]["p50"] < figures["first_token_ms"]["most"]
+        assert 450 < figures["first_token_ms"]["most"] < (time.monotonic() - began) * 1000
 
 
 REFUSALS: dict[str, tuple[bytes, str]] = {
@@ -255,7 +268,7 @@ def test_at_a_terminal_a_line_tells_how_it_goes_and_an_interruption_shows_what_t
         screen.process.send_signal(signal.SIGINT)
         screen.wait_for("Interrupted: this is what there is.")
         screen.wait_for("Tokens are as the server counts them.")
-        assert screen.process.wait(timeout=10) == 130
+        assert screen.process.wait(timeout=DEADLINE) == 130
     told = json.loads(file.read_text())
     assert told["interrupted"]
     assert told["figures"][0]["requests"] >= 4

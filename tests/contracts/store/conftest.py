@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from antiphon.stores import postgres_pool
 from antiphon.stores.base import Store
 from antiphon.stores.registry import STORES, make_store
 from tests.services import Postgres
@@ -13,6 +14,12 @@ from tests.stores.rows import TTL, Clock
 
 NEEDS = {"postgresql": [pytest.mark.needs("postgresql")]}
 TABLES = "responses, owners, live, keys, conversations, items, totals, shared, approvals, outputs, api_keys"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long it waits for its server is not for a busy machine to find out."""
+    monkeypatch.setattr(postgres_pool, "DEADLINE", 60.0)
 
 
 @pytest.fixture(params=[pytest.param(name, marks=NEEDS.get(name, [])) for name in STORES])

@@ -33,7 +33,7 @@ async def test_outputs_are_taken_one_by_one(store: Store, another: Store, clock:
 @pytest.mark.shows("A2.4")
 async def test_the_first_output_of_a_call_counts(store: Store, another: Store, clock: Clock) -> None:
     name = await waiting(store, clock)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         said = await asyncio.gather(
             *(
                 (store if number % 2 else another).submit_output(TENANT, name, "call_a", b"%d" % number)

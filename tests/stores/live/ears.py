@@ -2,7 +2,7 @@
 
 import asyncio
 
-_SECONDS = 10.0
+_SECONDS = 60.0
 
 
 class Ear:

@@ -41,7 +41,7 @@ async def test_the_log_is_told_once_that_words_are_lost_and_once_that_they_are_b
 
     again.log.addHandler(lines)
     try:
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             task = group.create_task(again_and_again(session, (ConnectionError,)))
             await lines.news.wait()
             task.cancel()
