@@ -19,7 +19,7 @@ from drills.client import Client
 from drills.places import Place
 from drills.server import Setup
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
 _TASKS = re.compile(rb"tasks (\d+)\n")
 _POLL_SECONDS = 0.02

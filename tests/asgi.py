@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from antiphon.transport.app import App
 
-DEADLINE = 5.0
+DEADLINE = 30.0
 Header = tuple[bytes, bytes]
 HOST: Header = (b"host", b"localhost:8000")
 JSON: Header = (b"content-type", b"application/json")

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-_SECONDS = 20.0
+_SECONDS = 60.0
 
 
 class Seen(Struct, frozen=True, kw_only=True):

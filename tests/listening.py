@@ -14,7 +14,7 @@ Reader = asyncio.StreamReader
 Writer = asyncio.StreamWriter
 Behaviour = Callable[[Reader, Writer], Awaitable[None]]  # for every connection, which ends when it returns
 
-_SECONDS = 5.0
+_SECONDS = 30.0
 
 
 class Connections:

@@ -20,7 +20,7 @@ import pytest
 
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
 _POLL_SECONDS = 0.02
-_ANSWER_SECONDS = 30.0
+_ANSWER_SECONDS = 60.0
 
 
 class Live:
@@ -69,7 +69,7 @@ class Live:
 
 
 @contextlib.contextmanager
-def serving(*flags: str, ready_seconds: float = 20.0) -> Iterator[Live]:
+def serving(*flags: str, ready_seconds: float = 120.0) -> Iterator[Live]:
     command = [str(Path(sys.executable).with_name("antiphon")), "serve", "--port", "0", *_stored(flags)]
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
@@ -99,10 +99,10 @@ def _ready(live: Live, seconds: float) -> Live:
 def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(timeout=15)
+        process.wait(timeout=60)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(timeout=5)
+        process.wait(timeout=60)
 
 
 @pytest.hookimpl(wrapper=True)

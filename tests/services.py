@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-_READY_SECONDS = 30.0
+_READY_SECONDS = 120.0
 _POLL_SECONDS = 0.01
 _PORTS = 20_000, 32_000  # Linux gives those from 32768 on to connections, others from 49152 on
 _WATCHED = '"$@" & read -r _; kill -s INT $!; wait $!'

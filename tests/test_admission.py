@@ -23,14 +23,14 @@ def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 async def finished(*tasks: asyncio.Task[None]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await asyncio.wait(tasks)
 
 
 async def test_a_free_slot_is_taken_at_once() -> None:
     admission = Admission(slots=2, queue=0)
     first, second = admission.enter(), admission.enter()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await first.ready()
         await second.ready()
         await second.ready()
@@ -96,7 +96,7 @@ async def test_a_turn_that_came_before_it_was_waited_for_is_not_lost() -> None:
     admission = Admission(slots=1, queue=1)
     running, waiting = admission.enter(), admission.enter()
     running.leave()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await waiting.ready()
     assert (admission.running, admission.waiting) == (1, 0)
 
@@ -140,7 +140,7 @@ async def test_a_waiter_cancelled_in_the_moment_of_its_turn_hands_the_slot_on() 
     running.leave()  # the turn of the second has come, but it has not run yet
     task.cancel()
     await finished(task)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await third.ready()
     assert (admission.running, admission.waiting) == (1, 0)
 
@@ -318,7 +318,7 @@ async def test_slots_that_come_are_handed_out_and_those_that_go_cut_nobody_off()
     assert (admission.running, admission.waiting) == (1, 3)
     admission.resize(3)
     assert (admission.running, admission.waiting) == (3, 1)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await tickets[2].ready()
     admission.resize(1)
     assert (admission.running, admission.waiting) == (3, 1)

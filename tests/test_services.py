@@ -20,9 +20,9 @@ with postgres_server() as postgres, redis_server() as redis:
 
 @pytest.mark.needs("postgresql", "redis")
 def test_a_server_ends_with_whoever_started_it_even_by_a_kill() -> None:
-    killed = subprocess.run([sys.executable, "-c", _KILLED], capture_output=True, text=True, timeout=30, check=False)
+    killed = subprocess.run([sys.executable, "-c", _KILLED], capture_output=True, text=True, timeout=120, check=False)
     path, port, *folders = killed.stdout.split()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while _answers(socket.AF_UNIX, path) or _answers(socket.AF_INET, ("127.0.0.1", int(port))):
         assert time.monotonic() < deadline
         time.sleep(0.02)

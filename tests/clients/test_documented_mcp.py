@@ -13,7 +13,7 @@ from openai import OpenAI
 from tests.live import Live
 from tests.oracle import accumulate, check_conversation_items, check_event, check_response
 
-pytestmark = [pytest.mark.needs("node"), pytest.mark.timeout(60)]
+pytestmark = pytest.mark.needs("node")
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 

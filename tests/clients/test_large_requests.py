@@ -17,7 +17,6 @@ from tests.live import Live, serving
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.timeout(60),
     pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="not Linux"),
 ]
 

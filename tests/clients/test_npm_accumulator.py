@@ -20,7 +20,7 @@ from tests.core.streams import ENDINGS, any_deltas, emitted, sent
 from tests.core.test_whole_loop import emitted as whole_loop
 from tests.npm import installed, node
 
-pytestmark = [pytest.mark.needs("node"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.needs("node")
 
 HERE = Path(__file__).parent / "node"
 Accumulate = Callable[[list[list[Event]]], list[dict[str, Any]]]

@@ -19,7 +19,7 @@ from agents import (
 from agents.run import RunConfig
 from openai import AsyncOpenAI
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs("node"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.needs("node")]
 
 QUIET = RunConfig(tracing_disabled=True)
 SUM = "The tool said: The sum of 2 and 40 is 42."

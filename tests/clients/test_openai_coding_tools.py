@@ -96,7 +96,6 @@ def test_a_search_by_the_client_hands_in_tools(openai: OpenAI) -> None:
 
 
 @pytest.mark.needs("node")
-@pytest.mark.timeout(60)
 @pytest.mark.shows("E.23")
 def test_a_deferred_mcp_server_is_asked_for_its_tools_once_a_search_has_found_it(agent_client: OpenAI) -> None:
     server = {"type": "mcp", "server_label": "http", "defer_loading": True}

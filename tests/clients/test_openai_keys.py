@@ -12,8 +12,6 @@ from websockets.exceptions import InvalidStatus
 
 from tests.live import Live, serving
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:

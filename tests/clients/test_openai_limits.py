@@ -10,8 +10,6 @@ from openai import OpenAI, RateLimitError
 
 from tests.live import Live, serving
 
-pytestmark = pytest.mark.timeout(40)
-
 KEYS = {"ada": "sk-ada-0123456789", "bob": "sk-bob-0123456789", "eve": "sk-eve-0123456789"}
 SETTINGS = """
 engine = "fake"

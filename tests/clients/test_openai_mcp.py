@@ -12,7 +12,7 @@ from openai.types.responses.response_output_item import McpCall, McpListTools
 from tests.clients.asked import Place
 from tests.oracle import accumulate, check_event, check_input_items, check_response
 
-pytestmark = [pytest.mark.needs("node"), pytest.mark.timeout(60)]
+pytestmark = pytest.mark.needs("node")
 
 HTTP: Any = {"type": "mcp", "server_label": "http"}
 LOOP = ["mcp_list_tools", "mcp_call", "message"]

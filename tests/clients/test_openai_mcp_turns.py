@@ -11,7 +11,7 @@ from tests.clients.agentic import TURNS
 from tests.clients.asked import WEATHER
 from tests.oracle import accumulate, check_conversation_item, check_event, check_response
 
-pytestmark = [pytest.mark.needs("node"), pytest.mark.timeout(60)]
+pytestmark = pytest.mark.needs("node")
 
 HTTP: Any = {"type": "mcp", "server_label": "http"}
 SUM = "The sum of 2 and 40 is 42."

@@ -12,7 +12,7 @@ from tests.live import Live
 from tests.npm import installed, node
 from tests.oracle import accumulate, check_conversation, check_conversation_item, check_event, check_response
 
-pytestmark = [pytest.mark.needs("node"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.needs("node")
 
 HERE = Path(__file__).parent / "node"
 Task = Callable[..., Any]

@@ -25,8 +25,6 @@ from tests.clients.asked import WEATHER
 from tests.live import Live
 from tests.oracle import accumulate, check_event
 
-pytestmark = pytest.mark.timeout(30)
-
 LIMITS = ResponsesWebSocketLimits(
     max_lanes=8, max_events_per_lane=1024, max_events=4096, max_bytes_per_lane=1 << 22, max_bytes=1 << 24
 )

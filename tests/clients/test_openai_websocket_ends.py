@@ -18,8 +18,6 @@ from openai.types.websocket_reconnection import ReconnectingEvent, ReconnectingO
 
 from tests.live import Live, serving
 
-pytestmark = pytest.mark.timeout(30)
-
 SLOW = "Take your time."  # half a second
 LIMITS = ResponsesWebSocketLimits(
     max_lanes=8, max_events_per_lane=1024, max_events=4096, max_bytes_per_lane=1 << 22, max_bytes=1 << 24

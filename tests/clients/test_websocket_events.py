@@ -13,7 +13,7 @@ from tests.clients.raw_socket import TEXT, RawSocket, raw_socket
 from tests.live import Live
 from tests.oracle import accumulate, check_socket_event
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 _END = re.compile(rb'"type":"response\.(completed|incomplete|failed)"')
 _ID = re.compile(rb'"[a-z]+_[0-9a-f]{32,}"')

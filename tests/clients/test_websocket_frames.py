@@ -28,7 +28,7 @@ from tests.clients.raw_socket import (
 )
 from tests.live import Live
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 MIB = 1024 * 1024
 

@@ -27,7 +27,7 @@ from tests.clients.raw_socket import (
 )
 from tests.live import Live, serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 KEY = "sk-test-1234567890"
 MIB = 1024 * 1024

@@ -9,12 +9,12 @@ from drills.findings import Findings
 from drills.spellings import spellings
 from drills.url_fields import FIELDS, PAGES, SERVERS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 
 async def _carried_out(step: int, *open_too: str) -> Findings:
     findings = Findings("egress")
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(280):
         await egress(step, findings, open_too)
     return findings
 

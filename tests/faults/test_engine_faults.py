@@ -120,7 +120,7 @@ async def test_text_that_looks_like_an_event_stays_text(faulty: Live) -> None:
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 @pytest.mark.shows("A.54")
 async def test_work_of_a_silent_engine_ends_when_its_client_is_gone(silent: Live, what: str, stream: bool) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         _, writer = await asyncio.open_connection("127.0.0.1", silent.port)
         writer.write(request(body(input=f"It {what}.", stream=stream)))
         while await running(silent) != 1:
@@ -133,7 +133,7 @@ async def test_work_of_a_silent_engine_ends_when_its_client_is_gone(silent: Live
 @pytest.mark.parametrize("what", ["is silent", "falls silent"])
 @pytest.mark.shows("A.46", "A.47")
 async def test_silence_is_broken_by_keepalives_that_repeat_the_last_number(silent: Live, what: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", silent.port)
         writer.write(request(body(input=f"It {what}.", stream=True)))
         last = -1
@@ -150,10 +150,10 @@ async def test_silence_is_broken_by_keepalives_that_repeat_the_last_number(silen
 async def test_a_server_that_is_told_to_stop_ends_its_streams_properly() -> None:
     with serving("--engine", "fake", "--fake-script", SCRIPT, "--shutdown-grace", "0.5") as live:
         asking = asyncio.create_task(_asked(live, "falls silent", stream=True))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await running(live) != 1:
                 pass
             live.process.send_signal(signal.SIGTERM)
             events = _events(await asking)
             assert events[-1]["type"] in ("response.failed", "response.incomplete")
-            assert await asyncio.to_thread(live.process.wait, 5) == 0
+            assert await asyncio.to_thread(live.process.wait, 60) == 0

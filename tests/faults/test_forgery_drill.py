@@ -15,14 +15,14 @@ from drills.forgery import Asked, Trial, asked, forgery
 from drills.quoting import OFFERS, TOOLS, read
 from drills.vocabulary import spelled
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.needs("llamacpp")
 @pytest.mark.shows("C.7", "D.19")
 async def test_no_control_token_is_forged_and_nothing_is_called_that_is_only_quoted() -> None:
     findings = Findings("forgery")
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(280):
         await forgery(250, 1000, findings)
     assert findings.shown == []
     assert findings.trials > 300

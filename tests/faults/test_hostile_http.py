@@ -93,7 +93,7 @@ async def test_broken_http_is_refused_and_the_connection_closed(server: Live, na
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "HEAD", "TRACE", "CONNECT", "BREW"])
 async def test_another_method_is_not_allowed(server: Live, method: str) -> None:
-    answer = await exchange(server.port, request(b"", method=method), seconds=3.0) if method != "HEAD" else None
+    answer = await exchange(server.port, request(b"", method=method)) if method != "HEAD" else None
     if answer is not None:
         assert answer.status in (400, 404, 405, 426), answer
         answer.error()
@@ -169,7 +169,7 @@ async def test_an_ill_formed_request_id_is_replaced(server: Live, value: str) ->
 
 
 async def test_a_kept_connection_serves_after_an_error(server: Live) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(request(b"{}") + request(body()))
         assert (await read_answer(reader)).status == 400

@@ -15,10 +15,10 @@ from drills.mirror import DEEDS
 from drills.places import Place
 from drills.secret import secret, traces
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 Drill = Callable[[Findings], Coroutine[Any, Any, None]]
-SECONDS = 150.0
+SECONDS = 280.0
 
 
 async def _carried_out(name: str, drill: Drill) -> dict[str, float]:

@@ -8,14 +8,14 @@ from drills.findings import Findings
 from drills.pool import pool
 
 pytestmark = [
-    pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(240),
+    pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model,
 ]  # fmt: skip
 
 
 @pytest.mark.shows("C.23", "C.25", "C.28")
 async def test_runs_of_an_engine_that_is_killed_move_or_fail_and_none_hangs() -> None:
     findings = Findings("pool")
-    async with asyncio.timeout(220):
+    async with asyncio.timeout(280):
         await pool([0], findings)
     assert findings.trials
     assert findings.shown == []

@@ -11,16 +11,16 @@ from drills.findings import Findings
 from drills.replicas.drill import QUICK, replicas
 from drills.replicas.proxy import proxying
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 @pytest.mark.needs("postgresql", "redis")
 @pytest.mark.shows("B.2", "B.3", "B.7", "H.10")
 async def test_replicas_that_die_or_are_replaced_lose_nothing_not_even_with_their_database() -> None:
     findings = Findings("replicas")
-    async with asyncio.timeout(220):
+    async with asyncio.timeout(280):
         await replicas(QUICK, findings)
     assert findings.trials
     assert findings.shown == []

@@ -18,10 +18,10 @@ from drills.replays import replays
 from drills.workers import workers
 from drills.zombie import zombie
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 Drill = Callable[[Findings], Coroutine[Any, Any, None]]
-SECONDS = 150.0
+SECONDS = 280.0
 
 
 @pytest.fixture

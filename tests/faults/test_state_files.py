@@ -43,7 +43,7 @@ async def _keep(store: SqliteStore) -> str:
 
 async def _visit(file: Path) -> None:
     command = [sys.executable, "-c", VISIT, str(file)]
-    await asyncio.to_thread(subprocess.run, command, check=True, timeout=30)
+    await asyncio.to_thread(subprocess.run, command, check=True, timeout=120)
 
 
 async def test_a_process_that_leaves_takes_no_log_with_it(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from antiphon.tools.mcp.tools import McpTools
 from tests.tools.mcp.everything import program, serving
 from tests.tools.mcp.using import HASTY, called, client, use, used
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs("node"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.needs("node")]
 
 EVERYTHING = [
     "echo", "get-annotated-message", "get-env", "get-resource-links", "get-resource-reference",
