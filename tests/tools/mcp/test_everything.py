@@ -18,9 +18,10 @@ from antiphon.core.deltas import Delta, Stage
 from antiphon.protocol.builtin_items import McpProtocolError, McpToolError
 from antiphon.protocol.items import InputImage, InputText, McpCall
 from antiphon.protocol.tools import McpTool, ToolNames
+from antiphon.tools.mcp.mcp import McpSettings
 from antiphon.tools.mcp.tools import McpTools
 from tests.tools.mcp.everything import program, serving
-from tests.tools.mcp.using import HASTY, called, client, use, used
+from tests.tools.mcp.using import PATIENT, called, client, use, used
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("node")]
 
@@ -43,8 +44,13 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 async def everything(place: str) -> AsyncIterator[McpTools]:
-    settings = replace(HASTY, servers={} if place else {"s": program("s")})
-    async with client(settings) as mcp:
+    async with opened(place, PATIENT) as some:
+        yield some
+
+
+@contextlib.asynccontextmanager
+async def opened(place: str, settings: McpSettings) -> AsyncIterator[McpTools]:
+    async with client(replace(settings, servers={} if place else {"s": program("s")})) as mcp:
         declared = McpTool(server_label="s", server_url=place or UNSET)
         mcp.check(declared, "tools[0]")
         yield mcp.begin("tenant", [declared])
@@ -114,8 +120,9 @@ async def test_an_unknown_tool_is_not_called(everything: McpTools) -> None:
     _valid(item)
 
 
-async def test_a_long_call_goes_on_as_long_as_it_makes_progress(everything: McpTools) -> None:
-    item = await called(everything, "trigger-long-running-operation", duration=2, steps=5)
+async def test_a_long_call_goes_on_as_long_as_it_makes_progress(place: str) -> None:
+    async with opened(place, replace(PATIENT, call_seconds=2)) as everything:
+        item = await called(everything, "trigger-long-running-operation", duration=3, steps=15)
     assert item.status == "completed"
 
 
@@ -126,26 +133,25 @@ async def test_progress_is_told_now_and_then(everything: McpTools) -> None:
         told.append(delta)
 
     wanted = use("trigger-long-running-operation", duration=1.5, steps=30)
+    began = asyncio.get_running_loop().time()
     assert (await everything.run(wanted, tell)).item.status == "completed"  # type: ignore[union-attr]  # a call's
     assert set(told) == {Stage(wanted.key, "progress")}
-    assert 1 <= len(told) <= 3
+    assert 1 <= len(told) <= 2 + asyncio.get_running_loop().time() - began  # one a second
 
 
-async def test_a_silent_call_ends_at_its_deadline_and_others_go_on(everything: McpTools) -> None:
-    await everything.list("s")
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    slow = asyncio.create_task(called(everything, "trigger-long-running-operation", duration=30, steps=1))
-    quick = await called(everything, message="hi")
-    item = await slow
+async def test_a_silent_call_ends_at_its_deadline_and_others_go_on(place: str) -> None:
+    async with opened(place, replace(PATIENT, call_seconds=3)) as everything, asyncio.timeout(60):
+        await everything.list("s")
+        slow = asyncio.create_task(called(everything, "trigger-long-running-operation", duration=200, steps=1))
+        quick = await called(everything, message="hi")
+        item = await slow
     assert quick.output == "Echo: hi"
     assert item.error == McpProtocolError(code=-32001, message="The MCP server 's' did not answer in time.")
-    assert loop.time() - began < HASTY.call_seconds + 1
 
 
 @pytest.mark.shows("E.7")
 async def test_only_allowed_tools_are_listed_and_called(place: str) -> None:
-    settings = replace(HASTY, servers={} if place else {"s": program("s")})
+    settings = replace(PATIENT, servers={} if place else {"s": program("s")})
     async with client(settings) as mcp:
         url = place or UNSET
         named = McpTool(server_label="s", allowed_tools=["echo", "get-rich"], server_url=url)
@@ -161,13 +167,13 @@ async def test_only_allowed_tools_are_listed_and_called(place: str) -> None:
 
 async def test_the_operators_word_about_tools_stands(tmp_path: Path) -> None:
     spec = replace(program("s"), allowed_tools=("echo",))
-    async with client(replace(HASTY, servers={"s": spec})) as mcp:
+    async with client(replace(PATIENT, servers={"s": spec})) as mcp:
         some = mcp.begin("tenant", [McpTool(server_label="s", allowed_tools=["echo", "get-sum"])])
         assert [tool.name for tool in (await some.list("s")).tools] == ["echo"]
 
 
 async def test_a_program_is_gone_when_its_session_is_closed() -> None:
-    async with client(replace(HASTY, servers={"s": program("s")})) as mcp:
+    async with client(replace(PATIENT, servers={"s": program("s")})) as mcp:
         some = mcp.begin("tenant", [McpTool(server_label="s")])
         before = _children()
         await some.list("s")

@@ -13,7 +13,7 @@ from antiphon.protocol.builtin_items import McpHttpError, McpProtocolError
 from antiphon.protocol.tools import McpTool
 from tests.egress.hosts import hosting, saying
 from tests.tools.mcp.hostile import Hostile, serving
-from tests.tools.mcp.using import HASTY, called, client, tools
+from tests.tools.mcp.using import HASTY, PATIENT, called, client, tools
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ GREETED = ["garbage", "half_json", "silent", "gone", "wrong_id", "page", "null",
 
 @pytest.fixture
 async def hostile() -> AsyncIterator[Hostile]:
-    async with asyncio.timeout(50), serving() as server:
+    async with asyncio.timeout(200), serving() as server:
         yield server
 
 
@@ -34,7 +34,7 @@ async def test_every_stage_ends_in_time_with_an_error(hostile: Hostile, stage: s
         labels = [f"{name}.{stage}" for name in GREETED]
         some = mcp.begin("t", [McpTool(server_label=label, server_url=hostile.url(label)) for label in labels])
         await called(mcp.begin("t", [McpTool(server_label="s", server_url=hostile.url("good"))]), message="warm")
-        async with asyncio.timeout(20):  # the drill has a stopwatch
+        async with asyncio.timeout(100):  # the drill has a stopwatch
             items = await asyncio.gather(*(called(some, label=label, message="hi") for label in labels))
     for item in items:
         assert item.status == "failed"
@@ -82,16 +82,16 @@ async def test_of_two_tools_with_one_name_the_first_counts(hostile: Hostile) -> 
 
 
 async def test_progress_keeps_a_call_alive_but_not_for_ever(hostile: Hostile) -> None:
-    async with tools(hostile.url("progresses_forever.call"), replace(HASTY, longest_seconds=1.5)) as some:
+    async with tools(hostile.url("progresses_forever.call"), replace(HASTY, call_seconds=2, longest_seconds=3)) as some:
         await some.list("s")
         began = asyncio.get_running_loop().time()
         item = await called(some, message="hi")
         assert item.status == "failed"
-        assert asyncio.get_running_loop().time() - began > 1.2
+        assert asyncio.get_running_loop().time() - began > 2.4
 
 
 async def test_an_output_that_is_too_long_is_cut_and_says_so(hostile: Hostile) -> None:
-    async with tools(hostile.url("long_text.call"), replace(HASTY, output_bytes=100, call_seconds=5)) as some:
+    async with tools(hostile.url("long_text.call"), replace(PATIENT, output_bytes=100)) as some:
         output = (await called(some, message="hi")).output or ""
     assert output.startswith("long long ")
     assert output.endswith("[The output is cut off here: it has 5,000,000 bytes, and at most 100 are passed on.]")
@@ -139,7 +139,7 @@ async def test_a_name_that_leads_to_a_private_address_is_not_connected_to(hostil
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    async with client(HASTY, Egress(resolve=resolve)) as mcp:
+    async with client(PATIENT, Egress(resolve=resolve)) as mcp:
         declared = McpTool(server_label="s", server_url=f"http://mcp.example:{hostile.port}/good")
         mcp.check(declared, "tools[0]")  # which asks nobody
         with pytest.raises(McpFailed, match=r"leads to a loopback address.*--allow-egress mcp\.example"):

@@ -18,7 +18,7 @@ from tests.egress.test_way import contexts
 from tests.listening import tcp
 from tests.tools.mcp.hostile import serving
 from tests.tools.mcp.talk import ECHO, Talk, behave, due
-from tests.tools.mcp.using import HASTY, called, client, tools, use, used
+from tests.tools.mcp.using import PATIENT, called, client, tools, use, used
 
 pytestmark = pytest.mark.anyio
 
@@ -75,12 +75,12 @@ class Server:
 @asynccontextmanager
 async def running(server: Server | None = None) -> AsyncIterator[Server]:
     server = server or Server()
-    async with tcp(server.serve) as server.port, asyncio.timeout(30):
+    async with tcp(server.serve) as server.port, asyncio.timeout(100):
         yield server
 
 
 async def _until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - it is the server's state
             await asyncio.sleep(0.001)
 
@@ -97,7 +97,7 @@ async def test_calls_of_one_tenant_with_one_credential_share_a_session_and_nobod
 
 
 async def test_many_at_once_share_one_opening_and_get_their_own_results() -> None:
-    async with running() as server, tools(server.url, replace(HASTY, call_seconds=20)) as some:
+    async with running() as server, tools(server.url) as some:
         items = await asyncio.gather(*(called(some, message=f"m{number}") for number in range(200)))
         assert [item.output for item in items] == [f"m{number}" for number in range(200)]
         assert len(server.asked("initialize")) == 1
@@ -111,7 +111,7 @@ async def test_a_list_is_remembered_until_the_server_says_that_it_changed() -> N
         assert len(server.asked("tools/list")) == 1
         server.tools = [{**ECHO, "description": "Now it says something."}]
         await server.news.put("notifications/tools/list_changed")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (await some.list("s")).tools[0].description != "Now it says something.":  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.001)
         assert len(server.asked("tools/list")) == 2
@@ -123,7 +123,7 @@ async def test_a_list_of_the_past_is_outdated_once_it_is_known_to_be_another() -
         assert not some.outdated(listed)
         server.tools = [{**ECHO, "description": "Now it says something."}]
         await server.news.put("notifications/tools/list_changed")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not some.outdated(listed):  # noqa: ASYNC110 - the session tells nobody
                 await asyncio.sleep(0.001)
         assert not some.outdated(await some.list("s"))
@@ -148,7 +148,7 @@ async def test_a_definition_is_asked_for_anew() -> None:
 
 
 async def test_a_session_that_the_server_forgot_is_opened_anew_to_list() -> None:
-    async with running() as server, tools(server.url, replace(HASTY, list_ttl_seconds=-1)) as some:
+    async with running() as server, tools(server.url, replace(PATIENT, list_ttl_seconds=-1)) as some:
         await some.list("s")
         server.sessions.clear()
         assert len((await some.list("s")).tools) == 1
@@ -212,7 +212,7 @@ async def test_a_call_with_an_id_that_was_used_is_not_run() -> None:
 
 
 async def test_a_session_that_nobody_uses_is_closed() -> None:
-    async with running() as server, tools(server.url, replace(HASTY, session_idle_seconds=0.05)) as some:
+    async with running() as server, tools(server.url, replace(PATIENT, session_idle_seconds=0.05)) as some:
         await some.list("s")
         await _until(lambda: [talk for talk in server.talks if talk.verb == "DELETE"])
         assert (await called(some, message="again")).output == "again"
@@ -220,7 +220,7 @@ async def test_a_session_that_nobody_uses_is_closed() -> None:
 
 
 async def test_there_is_a_bound_on_sessions_and_the_longest_unused_makes_room() -> None:
-    async with running() as server, client(replace(HASTY, tenant_sessions=2)) as mcp:
+    async with running() as server, client(replace(PATIENT, tenant_sessions=2)) as mcp:
         for token in ("one", "two", "three"):
             declared = McpTool(server_label="s", server_url=server.url, authorization=token)
             await mcp.begin("tenant", [declared]).list("s")
@@ -230,7 +230,7 @@ async def test_there_is_a_bound_on_sessions_and_the_longest_unused_makes_room() 
 
 
 async def test_a_tenant_whose_sessions_are_all_in_use_waits_its_turn() -> None:
-    async with running() as server, client(replace(HASTY, tenant_sessions=1, call_seconds=5)) as mcp:
+    async with running() as server, client(replace(PATIENT, tenant_sessions=1)) as mcp:
         one = mcp.begin("tenant", [McpTool(server_label="s", server_url=server.url, authorization="one")])
         await one.list("s")
         server.hold.clear()
@@ -244,7 +244,7 @@ async def test_a_tenant_whose_sessions_are_all_in_use_waits_its_turn() -> None:
 
 
 async def test_an_opening_that_nobody_waits_for_any_more_is_given_up() -> None:
-    async with serving() as hostile, client(replace(HASTY, list_seconds=60)) as mcp:
+    async with serving() as hostile, client() as mcp:
         some = mcp.begin("t", [McpTool(server_label="s", server_url=hostile.url("silent.greet"))])
         both = [asyncio.create_task(some.list("s")) for _ in range(2)]
         await _until(lambda: _owners() == 1)
@@ -260,7 +260,7 @@ def _owners() -> int:
 
 
 async def test_a_session_in_which_too_much_went_unanswered_is_left_to_those_who_are_in_it() -> None:
-    async with running() as server, client(replace(HASTY, call_seconds=0.3)) as mcp:
+    async with running() as server, client(replace(PATIENT, call_seconds=2)) as mcp:
         some = mcp.begin("t", [McpTool(server_label="s", server_url=server.url)])
         await some.list("s")
         server.hold.clear()
@@ -313,7 +313,7 @@ async def test_an_older_server_is_asked_by_get_and_a_fault_costs_one_call() -> N
 async def test_the_name_in_the_url_is_the_certificates() -> None:
     server, trusting = contexts()
     async with serving(tls=server) as good:
-        async with client(HASTY, Egress(tls=trusting)) as mcp:
+        async with client(PATIENT, Egress(tls=trusting)) as mcp:
             declared = McpTool(server_label="s", server_url=f"https://localhost:{good.port}/good")
             assert (await called(mcp.begin("t", [declared]), message="hi")).output == "hi"
             other = McpTool(server_label="s", server_url=f"https://127.0.0.1:{good.port}/good")

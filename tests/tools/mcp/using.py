@@ -15,12 +15,13 @@ from antiphon.tools.base import Use, Used
 from antiphon.tools.mcp.mcp import Mcp, McpSettings
 from antiphon.tools.mcp.tools import McpTools
 
-HASTY = McpSettings(at_home=True, list_seconds=5, call_seconds=1, longest_seconds=4)
+PATIENT = McpSettings(at_home=True, list_seconds=60, call_seconds=60, longest_seconds=120)  # with a busy machine
+HASTY = McpSettings(at_home=True, list_seconds=5, call_seconds=1, longest_seconds=4)  # with who never answers
 _KEYS = count(1)
 
 
 @asynccontextmanager
-async def client(settings: McpSettings = HASTY, egress: Egress | None = None) -> AsyncIterator[Mcp]:
+async def client(settings: McpSettings = PATIENT, egress: Egress | None = None) -> AsyncIterator[Mcp]:
     """It leaves nothing behind."""
     mcp = Mcp(settings, egress or Egress())
     try:
@@ -31,7 +32,7 @@ async def client(settings: McpSettings = HASTY, egress: Egress | None = None) ->
 
 
 @asynccontextmanager
-async def tools(url: str, settings: McpSettings = HASTY, **declared: Any) -> AsyncIterator[McpTools]:
+async def tools(url: str, settings: McpSettings = PATIENT, **declared: Any) -> AsyncIterator[McpTools]:
     """Of a server with the label `s`."""
     async with client(settings) as mcp:
         yield mcp.begin("tenant", [McpTool(server_label="s", server_url=url, **declared)])

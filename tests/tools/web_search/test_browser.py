@@ -22,7 +22,7 @@ SOURCES, RESULTS = "web_search_call.action.sources", "web_search_call.results"
 
 @pytest.fixture
 async def web() -> AsyncIterator[Web]:
-    async with asyncio.timeout(30), a_web() as made:
+    async with asyncio.timeout(200), a_web() as made:
         yield made
 
 

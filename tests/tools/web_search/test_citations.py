@@ -230,4 +230,4 @@ def test_text_made_to_be_slow_takes_linear_time(text: str, size: int) -> None:
         for at in range(0, len(said), size):
             made.feed([Text(said[at : at + size])])
         made.finish()
-    assert spent.seconds < 1.0  # by quadratic means it takes minutes
+    assert spent.seconds < 10  # by quadratic means it takes minutes

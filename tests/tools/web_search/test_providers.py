@@ -26,8 +26,8 @@ BRAVE = {"web": {"results": [{"url": "https://a.example/", "title": "A", "descri
 
 async def ask(behave: Behaviour, url: str, question: Question | None = None, **settings: Any) -> list[Found]:
     """`url`: with {port} in it."""
-    async with asyncio.timeout(20), hosting(behave) as host:
-        given = WebSearchSettings(url=url.replace("{port}", str(host.port)), **{"timeout": 2.0, **settings})
+    async with asyncio.timeout(100), hosting(behave) as host:
+        given = WebSearchSettings(url=url.replace("{port}", str(host.port)), **{"timeout": 30.0, **settings})
         return await make_provider(given, egress()).search(question or Question(query="ötters & co", count=3))
 
 

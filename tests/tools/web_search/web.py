@@ -110,9 +110,11 @@ async def a_web() -> AsyncIterator[Web]:
 
 def tool(web: Web, *opened: str, **settings: Any) -> WebSearch:
     """Pages are opened where the test's own web is, unless it says otherwise."""
-    given = WebSearchSettings(**{"url": f"searxng+{web.url}", **settings})
+    given = WebSearchSettings(**{"url": f"searxng+{web.url}", "timeout": 60.0, **settings})
     assert web.host is not None
-    return WebSearch(Config(web_search=given, egress_timeout=5.0), egress(*(opened or (f"127.0.0.1:{web.host.port}",))))
+    return WebSearch(
+        Config(web_search=given, egress_timeout=60.0), egress(*(opened or (f"127.0.0.1:{web.host.port}",)))
+    )
 
 
 def browser(web: Web, declared: WebSearchTool | None = None, *include: str) -> Browser:
