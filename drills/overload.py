@@ -36,7 +36,7 @@ async def overload(times: Times, findings: Findings) -> None:
         before = await _come(usual, findings)
         peak = await _come(replace(usual, rate=_CAPACITY * 1.2), findings)
         during = await _overloaded(server, replace(usual, rate=_CAPACITY * _OVER, seconds=times.overload), findings)
-        after = await _come(usual, findings)
+        after = await _calmed(usual, during, p99(before), findings)
     share = good(during, times.overload) / good(peak, times.normal)
     offered = len(during) / times.overload / _CAPACITY
     findings.figure(Figure("offered × capacity", offered))
@@ -54,6 +54,14 @@ async def _overloaded(server: Server, asks: Asks, findings: Findings) -> list[Go
     return got
 
 
+async def _calmed(usual: Asks, during: list[Got], took: float, findings: Findings) -> list[Got]:
+    """As many as usual, until all is as it was: a busy machine may hold up the last of those who come, too."""
+    after = await _come(usual, findings)
+    while _back(during, after, took) == math.inf and after[-1].at - _over(during) < BACK:
+        after += await _come(usual, findings)
+    return after
+
+
 async def _come(asks: Asks, findings: Findings) -> list[Got]:
     got = await came(asks)
     findings.tried(len(got))
@@ -66,7 +74,12 @@ def _refused(got: list[Got]) -> float:
 
 
 def _back(during: list[Got], after: list[Got], usual: float) -> float:
-    """Seconds from the last of the crowd to the first request from which on none was refused or took much longer."""
-    over = max(one.at for one in during)
+    """Seconds from the crowd's last answer to the first request from which on none was refused or took much longer."""
+    over = _over(during)
     late = max((one.at for one in after if one.status != 200 or one.took > usual * _CALM), default=over)
     return min((one.at for one in after if one.at > late), default=math.inf) - over
+
+
+def _over(during: list[Got]) -> float:
+    """When the last of them was answered."""
+    return max(one.at + one.took for one in during)

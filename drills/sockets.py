@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 _NORMAL = 8  # clients that ask, read and wait a moment
 _PAUSE = 0.02  # seconds
 _LOOK_SECONDS = 0.2
-_SETTLE_SECONDS, _STILL_SECONDS = 10.0, 30.0
+_SETTLE_SECONDS, _STILL_SECONDS = 30.0, 30.0
 _AT_ONCE = 50  # that connect at the same time
 _SPARE = 200  # files that the server and this process need beside sockets
 _OPEN, _RUNNING = "antiphon_websocket_connections", "antiphon_num_requests_running"
@@ -118,8 +118,8 @@ async def _silent(process: Process, crowd: Crowd, findings: Findings) -> AsyncIt
     silent = await _together(crowd.silent, lambda: open_silent(process.client.port, _LONG))
     findings.tried(crowd.silent)
     try:
-        await _still(process, findings)
         await _until(process, _RUNNING, crowd.silent, findings)
+        await _still(process, findings)
         rss = rss_bytes(process.pid)
         yield Unread((rss - before) / crowd.silent / 1024, unsent(process.client.port) / crowd.silent / 1024, rss)
         await _until(process, _RUNNING, 0, findings, crowd.stall_seconds)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import process_time
 
+_COUNTED = 0.002  # seconds in which a quiet machine counts to a hundred thousand
+
 
 @dataclass
 class Spent:
@@ -33,6 +35,16 @@ def spent_on(work: Callable[[], object]) -> float:
     with cpu_time() as spent:
         work()
     return spent.seconds
+
+
+def slowness() -> float:
+    """How many times slower than a quiet machine this one is just now; 1 if it is as quick or quicker."""
+    return max(1.0, spent_on(_count) / _COUNTED)
+
+
+def _count() -> None:
+    for _ in range(100_000):
+        pass
 
 
 def least_spent_on(work: Callable[[], object], tries: int = 3) -> float:

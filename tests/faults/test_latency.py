@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from bench.meter import cpu_ns
+from tests.cpu import slowness
 from tests.faults.wire import body, exchange, read_answer, request
 from tests.live import Live
-from tests.pace import slowness, soonest
+from tests.pace import soonest
 
 pytestmark = pytest.mark.anyio
 

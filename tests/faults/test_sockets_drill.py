@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 async def test_idle_and_unread_sockets_are_small_and_leave_nothing_behind() -> None:
     findings = Findings("sockets")
     async with asyncio.timeout(280):
-        await sockets(Crowd(idle=200, silent=10, asked=5, stall_seconds=2.0), findings)
+        await sockets(Crowd(idle=200, silent=10, asked=5, stall_seconds=4.0), findings)
     assert findings.trials == 2 * (200 + 10) + 8 * 5
     assert findings.shown == []
     small = [figure for figure in findings.figures if "KiB" in figure.name]
