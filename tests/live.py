@@ -79,6 +79,13 @@ def serving(*flags: str, ready_seconds: float = 120.0) -> Iterator[Live]:
             _stop(process)
 
 
+def patiently(seconds: float = 100.0) -> Iterator[None]:
+    """As often as there is time for: `for _ in patiently(): …` gives up only what hangs."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        yield
+
+
 def _stored(flags: tuple[str, ...]) -> tuple[str, ...]:
     """Nothing of a test belongs into the folder of whoever runs it."""
     return flags if {"--store", "--disable-store", "--config"} & {*flags} else ("--store", "memory", *flags)

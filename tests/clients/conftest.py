@@ -71,35 +71,35 @@ def tapped(guide: Live) -> Iterator[Tap]:
 
 @pytest.fixture(scope="session")
 def brief() -> Iterator[Live]:
-    """The same, but its WebSockets live a few seconds, and are soon told so: in the middle of a slow answer."""
+    """The same, but its WebSockets live a minute, and are told so at once: in the middle of a slow answer."""
     with serving(
         "--engine", "fake", "--fake-script", str(SCRIPT),
-        "--websocket-lifetime", "2.5", "--websocket-warning", "2.3",
+        "--websocket-lifetime", "60", "--websocket-warning", "59.8",
     ) as live:  # fmt: skip
         yield live
 
 
 @pytest.fixture
 def agent_client(agentic: Live) -> Iterator[OpenAI]:
-    with OpenAI(base_url=agentic.v1, api_key="unused", max_retries=0, timeout=30) as client:
+    with OpenAI(base_url=agentic.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
 async def async_agent_client(agentic: Live) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=agentic.v1, api_key="unused", max_retries=0, timeout=30) as client:
+    async with AsyncOpenAI(base_url=agentic.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
 def client(fake: Live) -> Iterator[OpenAI]:
-    with OpenAI(base_url=fake.v1, api_key="unused", max_retries=0, timeout=30) as client:
+    with OpenAI(base_url=fake.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
 async def async_client(fake: Live) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=fake.v1, api_key="unused", max_retries=0, timeout=30) as client:
+    async with AsyncOpenAI(base_url=fake.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 

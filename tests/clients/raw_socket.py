@@ -17,11 +17,12 @@ from websockets.uri import parse_uri
 from tests.live import Live
 from tests.oracle import check_socket_event
 
-SECONDS = 10.0  # for anything that should take a moment, on a busy machine
+SECONDS = 60.0  # for anything that should take a moment, on a busy machine
 TEXT, BINARY, CLOSE, PING, PONG = Opcode.TEXT, Opcode.BINARY, Opcode.CLOSE, Opcode.PING, Opcode.PONG
 CREATE = {"type": "response.create", "model": "fake", "input": "hi"}
 
 _GAUGE = rb"^%b(?:\{[^}]*\})? (\d+)"
+_CANCELLED = re.compile(rb'^antiphon_responses_total\{status="cancelled"\} (\d+)', re.MULTILINE)
 _UPGRADE = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13")
 _KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 
@@ -154,6 +155,12 @@ async def gauge(live: Live, name: str, headers: dict[str, str] | None = None) ->
     assert status == 200
     (count,) = re.findall(_GAUGE % name.encode(), metrics, re.MULTILINE)
     return int(count)
+
+
+async def cancelled(live: Live) -> int:
+    """How many responses nobody waited for any more, since it began."""
+    _, metrics = await asyncio.to_thread(live.get, "/metrics")
+    return sum(map(int, _CANCELLED.findall(metrics)))
 
 
 async def until(live: Live, name: str, count: int) -> float:

@@ -30,13 +30,13 @@ class Place(BaseModel):
 
 @pytest.fixture
 def claude(fake: Live) -> Iterator[Anthropic]:
-    with Anthropic(base_url=fake.url, api_key="unused", max_retries=0, timeout=30) as client:
+    with Anthropic(base_url=fake.url, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
 async def async_claude(fake: Live) -> AsyncIterator[AsyncAnthropic]:
-    async with AsyncAnthropic(base_url=fake.url, api_key="unused", max_retries=0, timeout=30) as client:
+    async with AsyncAnthropic(base_url=fake.url, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
@@ -137,7 +137,7 @@ def test_errors_are_of_the_classes_that_the_package_knows(claude: Anthropic) -> 
 
 def test_pings_do_not_disturb(pausing: Live) -> None:
     with (
-        Anthropic(base_url=pausing.url, api_key="unused", max_retries=0, timeout=30) as client,
+        Anthropic(base_url=pausing.url, api_key="unused", max_retries=0, timeout=60) as client,
         client.messages.stream(model="fake", max_tokens=9, messages=HI) as stream,
     ):
         assert stream.get_final_message().stop_reason == "end_turn"

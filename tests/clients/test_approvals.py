@@ -8,20 +8,18 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.live import Live, serving
+from tests.live import Live, patiently, serving
 from tests.services import Postgres
 from tests.tools.mcp.sums import Sums, adding
 
-POLLS = 3000
-
 
 def client(live: Live) -> OpenAI:
-    return OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=30)
+    return OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=60)
 
 
 def killed(live: Live) -> None:
     live.process.send_signal(signal.SIGKILL)
-    live.process.wait(10)
+    live.process.wait(60)
 
 
 def answered(sdk: OpenAI, sums: Sums, first: Any, asked: Any, background: bool = False) -> Any:
@@ -74,7 +72,7 @@ def test_what_was_being_done_when_a_server_was_killed_is_never_done_again(tmp_pa
             assert sums.called.wait(20)
             killed(live)
         with serving(*flags) as live, client(live) as sdk:
-            for _ in range(POLLS):
+            for _ in patiently():
                 then = sdk.responses.retrieve(then.id)
                 if then.status not in ("queued", "in_progress"):
                     break

@@ -38,7 +38,7 @@ def client(tmp_path: Path) -> Iterator[OpenAI]:
     script.write_text(SCRIPT)
     with (
         serving("--engine", "fake", "--fake-level", "harmony", "--fake-script", str(script)) as live,
-        OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=30) as made,
+        OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=60) as made,
     ):
         yield made
 

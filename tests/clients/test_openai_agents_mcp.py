@@ -39,7 +39,7 @@ async def run(agent: Agent[Any], given: Any, streamed: bool, **more: Any) -> Any
     if not streamed:
         return await Runner.run(agent, given, run_config=QUIET, **more)
     result = Runner.run_streamed(agent, given, run_config=QUIET, **more)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(100):
         async for _ in result.stream_events():
             pass
     return result

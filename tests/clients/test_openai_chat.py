@@ -221,7 +221,7 @@ async def test_completions_are_streamed(async_client: AsyncOpenAI) -> None:
 
 def test_a_stream_with_keepalives_in_it_is_read_as_any_other(pausing: Live) -> None:
     with (
-        OpenAI(base_url=pausing.v1, api_key="unused", max_retries=0, timeout=30) as client,
+        OpenAI(base_url=pausing.v1, api_key="unused", max_retries=0, timeout=60) as client,
         client.chat.completions.create(model="fake", messages=HI, stream=True, max_tokens=4) as stream,
     ):
         said = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
@@ -233,7 +233,7 @@ def front(fake: Live) -> Iterator[OpenAI]:
     """One Antiphon in front of another, which it takes for any OpenAI-compatible server."""
     with (
         serving("--engine", f"openai://127.0.0.1:{fake.port}") as live,
-        OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=30) as client,
+        OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=60) as client,
     ):
         yield client
 

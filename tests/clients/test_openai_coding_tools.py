@@ -49,13 +49,13 @@ def coding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 @pytest.fixture
 def openai(coding: Live) -> Iterator[OpenAI]:
-    with OpenAI(base_url=coding.v1, api_key="unused", max_retries=0, timeout=30) as client:
+    with OpenAI(base_url=coding.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
 async def model(coding: Live) -> AsyncIterator[OpenAIResponsesModel]:
-    async with AsyncOpenAI(base_url=coding.v1, api_key="unused", max_retries=0, timeout=30) as client:
+    async with AsyncOpenAI(base_url=coding.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield OpenAIResponsesModel(model="fake", openai_client=client)
 
 

@@ -22,7 +22,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 def client(live: Live, key: str) -> OpenAI:
-    return OpenAI(base_url=live.v1, api_key=key, max_retries=0, timeout=30)
+    return OpenAI(base_url=live.v1, api_key=key, max_retries=0, timeout=60)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def raw(model: BaseModel) -> dict[str, Any]:
 def client_of(*flags: str) -> Iterator[OpenAI]:
     with (
         serving(*FAKE, *flags) as live,
-        OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=30) as client,
+        OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=60) as client,
     ):
         yield client
 

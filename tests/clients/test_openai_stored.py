@@ -11,7 +11,7 @@ from openai.types.responses import Response, ResponseFunctionToolCall
 from pydantic import BaseModel
 
 from tests.clients.asked import WEATHER, Place
-from tests.live import Live
+from tests.live import Live, patiently
 from tests.oracle import (
     accumulate,
     check_conversation,
@@ -21,7 +21,7 @@ from tests.oracle import (
 )
 
 RUNNING = ("queued", "in_progress")
-POLLS = 500
+LONG = "a long text that takes a while to repeat " * 20  # some 20 seconds, of a slow server
 
 
 def raw(model: BaseModel) -> dict[str, Any]:
@@ -36,12 +36,12 @@ def checked(response: Response) -> Response:
 @pytest.fixture
 def slow(pausing: Live) -> Iterator[OpenAI]:
     """A client of a server that takes a tenth of a second for each token."""
-    with OpenAI(base_url=pausing.v1, api_key="unused", max_retries=0, timeout=30) as client:
+    with OpenAI(base_url=pausing.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
 def polled(client: OpenAI, response: Response) -> Response:
-    for _ in range(POLLS):
+    for _ in patiently():
         if response.status not in RUNNING:
             return checked(response)
         response = client.responses.retrieve(response.id)
@@ -154,7 +154,7 @@ def test_background_is_polled_to_its_end(client: OpenAI) -> None:
 @pytest.mark.shows("B.6", "I.10")
 async def test_so_it_is_by_the_async_client(async_client: AsyncOpenAI) -> None:
     response = await async_client.responses.create(model="fake", input="hi", background=True)
-    for _ in range(POLLS):
+    for _ in patiently():
         if response.status not in RUNNING:
             break
         response = await async_client.responses.retrieve(response.id)
@@ -163,7 +163,7 @@ async def test_so_it_is_by_the_async_client(async_client: AsyncOpenAI) -> None:
 
 @pytest.mark.shows("A.7", "A.8", "B.8", "I.10")
 def test_background_is_cancelled_and_nothing_else_can_be(slow: OpenAI) -> None:
-    made = slow.responses.create(model="fake", input="a long text that takes a while to repeat", background=True)
+    made = slow.responses.create(model="fake", input=LONG, background=True)
     cancelled = checked(slow.responses.cancel(made.id))
     assert cancelled.status == "cancelled"
     assert raw(slow.responses.cancel(made.id)) == raw(cancelled) == raw(slow.responses.retrieve(made.id))
@@ -174,9 +174,7 @@ def test_background_is_cancelled_and_nothing_else_can_be(slow: OpenAI) -> None:
 
 @pytest.mark.shows("A.49", "I.10")
 def test_a_cancelled_stream_ends_incomplete_and_is_told_again_so(slow: OpenAI) -> None:
-    with slow.responses.create(
-        model="fake", input="a long text that takes a while to repeat", background=True, stream=True
-    ) as stream:
+    with slow.responses.create(model="fake", input=LONG, background=True, stream=True) as stream:
         first = next(stream)
         assert first.type == "response.created"
         slow.responses.cancel(first.response.id)

@@ -112,7 +112,7 @@ def _without_ids(response: Response) -> dict[str, Any]:
 
 @pytest.mark.shows("A.46", "H1.6")
 def test_keepalives_disturb_neither_the_stream_nor_its_helper(pausing: Live) -> None:
-    with OpenAI(base_url=pausing.v1, api_key="unused", max_retries=0, timeout=30) as client:
+    with OpenAI(base_url=pausing.v1, api_key="unused", max_retries=0, timeout=60) as client:
         with client.responses.create(model="fake", input="hi", stream=True) as stream:
             events = list(stream)
         with client.responses.stream(model="fake", input="hi") as helped:

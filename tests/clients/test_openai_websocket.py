@@ -40,7 +40,7 @@ def connection(guide: Live) -> Iterator[ResponsesConnection]:
 
 @pytest.fixture
 async def async_guide(guide: Live) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=guide.v1, api_key="unused", max_retries=0, timeout=30) as client:
+    async with AsyncOpenAI(base_url=guide.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
@@ -161,7 +161,7 @@ def test_a_session_of_threads_has_lanes(connection: ResponsesConnection) -> None
         lanes = [session.lane("one"), session.lane("two")]
         for lane, text in zip(lanes, (NORWAY, "What is the capital of Sweden?"), strict=True):
             lane.send({"type": "response.create", "model": "fake", "input": text})
-        assert [lane.get_final_response(timeout=10).output_text for lane in lanes] == ["Oslo.", "Stockholm."]
+        assert [lane.get_final_response(timeout=60).output_text for lane in lanes] == ["Oslo.", "Stockholm."]
 
 
 @pytest.mark.anyio
@@ -172,7 +172,7 @@ async def test_two_lanes_run_side_by_side(async_connection: AsyncResponsesConnec
     ended = 0
     seen: list[tuple[str, str]] = []
     while ended < 2:
-        event: Any = await asyncio.wait_for(async_connection.recv(), 10)
+        event: Any = await asyncio.wait_for(async_connection.recv(), 60)
         seen.append((event.type, event.stream_id))
         ended += event.type in ENDS
     begun = [seen.index(("response.created", lane)) for lane in ("one", "two")]
@@ -186,7 +186,7 @@ async def test_two_lanes_run_side_by_side(async_connection: AsyncResponsesConnec
 async def test_lanes_of_a_session_are_continued_and_forked(async_connection: AsyncResponsesConnection) -> None:
     async def ask(lane: Any, **request: Any) -> Response:
         await lane.send({"type": "response.create", "model": "fake", "store": False, **request})
-        response: Response = await asyncio.wait_for(lane.get_final_response(), 10)
+        response: Response = await asyncio.wait_for(lane.get_final_response(), 60)
         return response
 
     async with AsyncResponsesWebSocketSession(async_connection, limits=LIMITS) as session:
@@ -207,12 +207,12 @@ async def test_an_error_of_a_lane_is_its_own(async_connection: AsyncResponsesCon
         await one.send(lost)  # type: ignore[arg-type]  # a plain dict
         await two.send({"type": "response.create", "model": "fake", "input": NORWAY})
         with pytest.raises(ResponsesWebSocketError) as failed:
-            await asyncio.wait_for(one.get_final_response(), 10)
+            await asyncio.wait_for(one.get_final_response(), 60)
         event: Any = failed.value.event
         assert (event.stream_id, event.error.code) == ("one", "previous_response_not_found")
-        assert (await asyncio.wait_for(two.get_final_response(), 10)).output_text == "Oslo."
+        assert (await asyncio.wait_for(two.get_final_response(), 60)).output_text == "Oslo."
         await one.send({"type": "response.create", "model": "fake", "input": NORWAY})
-        assert (await asyncio.wait_for(one.get_final_response(), 10)).output_text == "Oslo."
+        assert (await asyncio.wait_for(one.get_final_response(), 60)).output_text == "Oslo."
 
 
 @function_tool

@@ -2,7 +2,7 @@
 of events, and none minds it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ QUIET = RunConfig(tracing_disabled=True)
 
 @pytest.fixture
 async def hasty(brief: Live) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=brief.v1, api_key="unused", max_retries=0, timeout=30) as client:
+    async with AsyncOpenAI(base_url=brief.v1, api_key="unused", max_retries=0, timeout=60) as client:
         yield client
 
 
@@ -75,9 +75,9 @@ async def test_lanes_go_on_after_the_warning_which_the_default_lane_gets(hasty: 
     ):
         used = session.default if lane is None else session.lane(lane)
         await used.send({"type": "response.create", "model": "fake", "input": SLOW})
-        assert (await asyncio.wait_for(used.get_final_response(), 10)).output_text == "One moment."
+        assert (await asyncio.wait_for(used.get_final_response(), 60)).output_text == "One moment."
         if lane is not None:
-            warning: Any = await asyncio.wait_for(session.default.recv(), 10)
+            warning: Any = await asyncio.wait_for(session.default.recv(), 60)
             assert warning.type == "connection_expiring"
 
 
@@ -97,8 +97,16 @@ async def test_a_run_of_the_agents_sdk_goes_on_after_the_warning(hasty: AsyncOpe
     await model.close()
 
 
+@pytest.fixture
+def short_lived() -> Iterator[Live]:
+    """Its WebSockets end after a few seconds."""
+    flags = ("--websocket-lifetime", "2.5", "--websocket-warning", "2.3")
+    with serving("--engine", "fake", *flags) as live:
+        yield live
+
+
 @pytest.mark.shows("F2.2")
-def test_a_connection_that_was_too_old_is_opened_again(brief: Live) -> None:
+def test_a_connection_that_was_too_old_is_opened_again(short_lived: Live) -> None:
     codes: list[int] = []
     events: list[Any] = []
 
@@ -107,7 +115,7 @@ def test_a_connection_that_was_too_old_is_opened_again(brief: Live) -> None:
         connection.response.create(model="fake", input="hi")  # for the new connection
 
     with (
-        OpenAI(base_url=brief.v1, api_key="unused") as client,
+        OpenAI(base_url=short_lived.v1, api_key="unused") as client,
         client.responses.connect(on_reconnecting=again, initial_delay=0.01) as connection,
     ):
         for event in connection:
@@ -117,7 +125,7 @@ def test_a_connection_that_was_too_old_is_opened_again(brief: Live) -> None:
     warning, error = events[:2]
     assert warning.type == "connection_expiring"
     assert (error.status, error.error.code) == (400, "websocket_connection_limit_reached")
-    assert codes == [1001]
+    assert {*codes} == {1001}  # which a busy machine may bring about once more
     assert events[-1].response.output_text == "You said: hi"
 
 
@@ -136,5 +144,5 @@ async def test_a_server_that_stops_says_so_and_the_package_would_come_back() -> 
         ):
             live.process.terminate()
             with pytest.raises(Exception, match="1012"):
-                await asyncio.wait_for(anext(aiter(connection)), 10)
+                await asyncio.wait_for(anext(aiter(connection)), 60)
     assert codes == [1012]

@@ -72,7 +72,7 @@ class Dialogue:
                 if "client" in frame:
                     socket.send(self._ours(json.dumps(frame["client"])))
                 elif "server" in frame:
-                    assert json.loads(socket.recv(timeout=10)) == frame["server"]
+                    assert json.loads(socket.recv(timeout=60)) == frame["server"]
                 else:
                     told = [*_until_its_end(socket)]
                     self._note(told[-1]["response"])
@@ -110,7 +110,7 @@ class Dialogue:
 
 def _until_its_end(socket: Connection) -> Iterator[dict[str, Any]]:
     while True:
-        event: dict[str, Any] = json.loads(socket.recv(timeout=10))
+        event: dict[str, Any] = json.loads(socket.recv(timeout=60))
         check_event(event)
         yield event
         if event["type"] in ("response.completed", "error"):

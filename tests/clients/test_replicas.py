@@ -9,23 +9,35 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.live import Live, serving
+from tests.live import Live, patiently, serving
 from tests.oracle import accumulate, check_event
 from tests.services import Postgres, Redis
 
-SLOW = ("--engine", "fake", "--fake-tokens", "30", "--fake-rate", "30", "--lease-seconds", "1")  # a second each
-POLLS = 2000
+SLOW = ("--engine", "fake", "--fake-tokens", "30", "--fake-rate", "30")  # a second each
+SCRIPT = """
+[[reply]]
+when = { contains = "for ever" }
+steps = [{ say = "Well" }, { silence = true }]
+"""
 
 
 @pytest.fixture(scope="module", params=["postgresql", "redis"])
-def replicas(request: pytest.FixtureRequest, postgres: Postgres, redis: Redis) -> Iterator[tuple[Live, Live]]:
-    """Words between them go through PostgreSQL alone, or through Redis."""
+def flags(
+    request: pytest.FixtureRequest, postgres: Postgres, redis: Redis, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, ...]]:
+    """Words between servers go through PostgreSQL alone, or through Redis."""
     live = ("--live", redis.url) if request.param == "redis" else ()
-    with (
-        postgres.database() as url,
-        serving(*SLOW, "--store", url, *live) as one,
-        serving(*SLOW, "--store", url, *live) as other,
-    ):
+    script = tmp_path_factory.mktemp("replicas") / "script.toml"
+    script.write_text(SCRIPT)
+    with postgres.database() as url:
+        yield (*SLOW, "--fake-script", str(script), "--store", url, *live)
+
+
+@pytest.fixture(scope="module")
+def replicas(flags: tuple[str, ...]) -> Iterator[tuple[Live, Live]]:
+    """A busy machine may keep one of them waiting for long, and it is alive."""
+    lease = ("--lease-seconds", "5")
+    with serving(*flags, *lease) as one, serving(*flags, *lease) as other:
         yield one, other
 
 
@@ -33,7 +45,7 @@ def replicas(request: pytest.FixtureRequest, postgres: Postgres, redis: Redis) -
 def clients(replicas: tuple[Live, Live]) -> Iterator[tuple[OpenAI, OpenAI]]:
     with ExitStack() as open_:
         one, other = (
-            open_.enter_context(OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=30))
+            open_.enter_context(OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=60))
             for live in replicas
         )
         yield one, other
@@ -57,7 +69,7 @@ def test_what_runs_on_one_is_streamed_by_the_other_while_it_runs(clients: tuple[
 @pytest.mark.shows("A.7", "B.2", "B.8")
 def test_what_runs_on_one_is_cancelled_on_the_other(clients: tuple[OpenAI, OpenAI]) -> None:
     one, other = clients
-    with one.responses.create(model="fake", input="hi", background=True, stream=True) as stream:
+    with one.responses.create(model="fake", input="for ever", background=True, stream=True) as stream:
         first = next(stream)
         assert first.type == "response.created"
         cancelled = other.responses.cancel(first.response.id)
@@ -88,14 +100,14 @@ def test_what_one_keeps_the_other_continues_and_repeats(clients: tuple[OpenAI, O
 
 
 @pytest.mark.shows("B.2", "B.7")
-def test_what_one_left_behind_the_other_takes_up(replicas: tuple[Live, Live], clients: tuple[OpenAI, OpenAI]) -> None:
-    """The last one for these two, since it kills one of them."""
-    one, other = clients
-    response: Any = one.responses.create(model="fake", input="hi", background=True)
-    replicas[0].process.send_signal(signal.SIGKILL)
-    replicas[0].process.wait(10)
-    for _ in range(POLLS):
-        response = other.responses.retrieve(response.id)
+def test_what_one_left_behind_the_others_take_up(flags: tuple[str, ...], clients: tuple[OpenAI, OpenAI]) -> None:
+    with serving(*flags, "--lease-seconds", "1", "--fake-delay", "100") as dying:
+        with OpenAI(base_url=dying.v1, api_key="unused", max_retries=0, timeout=60) as last:
+            response: Any = last.responses.create(model="fake", input="hi", background=True)
+        dying.process.send_signal(signal.SIGKILL)
+        dying.process.wait(60)
+    for _ in patiently():
+        response = clients[1].responses.retrieve(response.id)
         if response.status not in ("queued", "in_progress"):
             break
     assert response.status == "completed"

@@ -29,7 +29,7 @@ steps = [{ say = "Il pleut." }]
 
 [[reply]]
 when = { contains = "weather" }
-steps = [{ call = { name = "get_weather", arguments = { city = "Oslo" } } }, { delay = 1.0 }]
+steps = [{ call = { name = "get_weather", arguments = { city = "Oslo" } } }, { delay = 2.5 }]
 """
 
 
@@ -64,7 +64,7 @@ class Talk:
     async def until(self, kind: str, is_valid: bool = True) -> dict[str, Any]:
         """`is_valid`: what is not right is given back as it came, and then the types do not have it."""
         while True:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 event: dict[str, Any] = json.loads(await self._connection.recv_bytes())
             if is_valid or event["type"] != kind:
                 check_socket_event(event)
@@ -124,7 +124,7 @@ async def test_what_waits_for_outputs_stays_when_a_create_that_brings_them_is_re
     await talk.until("response.steer.pending")
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "rain"}
     brought = {"input": [output], "previous_response_id": first["id"], "tools": [TOOL]}
-    await talk.create(input="Tell me about the sea, the wind and the sand", store=False)
+    await talk.create(input="Tell me about the sea, the wind and the sand. " * 5, store=False)  # some three seconds
     for _ in range(64):
         await talk.create(input="Hi", generate=False, store=False)
     await talk.create(**brought)

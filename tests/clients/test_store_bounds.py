@@ -9,7 +9,7 @@ import pytest
 
 from tests.live import Live, serving
 
-SECONDS = 20.0
+SECONDS = 100.0
 
 
 @pytest.fixture(scope="module", params=["memory", "file"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.clients.asked import WEATHER
-from tests.clients.raw_socket import TEXT, RawSocket, raw_socket
+from tests.clients.raw_socket import CREATE, TEXT, RawSocket, raw_socket, text
 from tests.live import Live
 from tests.oracle import accumulate, check_socket_event
 
@@ -97,8 +97,8 @@ async def test_silence_is_broken_on_each_lane_with_the_last_number(pausing: Live
 @pytest.mark.shows("F.6")
 async def test_lanes_are_told_apart_however_they_mix(pausing: Live) -> None:
     async with raw_socket(pausing) as client:
-        for lane in ("a", "b", None):
-            await client.ask(input=f"I am {lane}", stream_id=lane)
+        asked = [{**CREATE, "input": f"I am {lane}", "stream_id": lane} for lane in ("a", "b", None)]
+        await client.send(b"".join(map(text, asked)))  # at once, so that they are answered at once
         told: dict[str | None, list[dict[str, Any]]] = {"a": [], "b": [], None: []}
         order: list[str | None] = []
         while len(order) < 3 or not all(_is_over(events) for events in told.values()):

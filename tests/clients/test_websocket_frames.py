@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from websockets.frames import Opcode
 
+from bench.meter import cpu_ns
 from drills.bombs.sockets import BAD_MESSAGES, CONTINUATION, FRAMES, NO_HANDSHAKES, announced
 from tests.clients.raw_socket import (
     BINARY,
@@ -15,6 +16,7 @@ from tests.clients.raw_socket import (
     CREATE,
     PING,
     PONG,
+    SECONDS,
     TEXT,
     dialled,
     frame,
@@ -115,10 +117,10 @@ async def test_a_flood_of_small_frames_does_not_keep_others_waiting(fake: Live, 
 
 
 def _asking(live: Live) -> float:
-    """Seconds."""
-    began = time.monotonic()
+    """Seconds; where the server computed for less than it took, what it computed: the machine may be busy."""
+    began, computed = time.monotonic_ns(), cpu_ns(live.process.pid)
     assert live.get("/health")[0] == 200
-    return time.monotonic() - began
+    return min(time.monotonic_ns() - began, cpu_ns(live.process.pid) - computed) / 1e9
 
 
 async def test_who_pings_and_does_not_read_is_given_no_memory(fake: Live) -> None:
@@ -177,7 +179,7 @@ async def test_an_answer_is_not_left_for_a_websocket_while_it_is_given(pausing: 
         if not together:
             await client.reader.readuntil(b"response.created")
             await client.send(request("/v1/responses"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS):
             assert b"101 Switching" not in await client.reader.read()
         await until(pausing, "antiphon_num_requests_running", 0)
 
