@@ -14,7 +14,7 @@ from antiphon.transport.connection import Connection
 from antiphon.transport.http import Request
 from antiphon.transport.settings import ServerSettings
 from tests.transport.carrier import Socket, turn
-from tests.transport.process import SECONDS, Client, Process, connected, process, request
+from tests.transport.process import SECONDS, TRIES, Client, Process, connected, kept, process, request
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +23,12 @@ ECHO = "POST /v1/echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/j
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Process]:
+    with process() as one:
+        yield one.started()
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[Process]:
     """It waits half a second for anything."""
     with process(limits={"header_seconds": 0.5, "body_seconds": 0.5}, stall_seconds=0.5) as one:
         yield one.started()
@@ -102,11 +108,9 @@ async def test_a_path_ends_where_query_or_fragment_begin(server: Process, path: 
 async def test_who_rests_too_long_is_hung_up_on() -> None:
     with process(keepalive_seconds=1, limits={"header_seconds": 0.5}) as brief:
         brief.started()
-        async with connected(brief) as client:
-            began = time.monotonic()
-            assert (await client.ask(request())).status == 200
+        async with kept(brief) as client:
             assert await client.hung_up() == b""
-            assert time.monotonic() - began > 0.95
+            assert time.monotonic() - client.since > 0.95
 
 
 async def test_a_request_that_is_ended_without_an_answer_is_told_so() -> None:
@@ -194,6 +198,7 @@ async def test_a_hundred_megabytes_of_headers_cost_no_memory(server: Process) ->
     before = server.resident()
     async with connected(server) as client:
         await client.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
+        refusal = asyncio.ensure_future(client.reply())  # who goes on sending for too long is hung up on
         grown = 0
         with contextlib.suppress(ConnectionError):
             for _ in range(1600):
@@ -201,7 +206,7 @@ async def test_a_hundred_megabytes_of_headers_cost_no_memory(server: Process) ->
                 async with asyncio.timeout(SECONDS):
                     await client.writer.drain()
                 grown = max(grown, server.resident() - before)
-        assert (await client.reply()).status == 431
+        assert (await refusal).status == 431
     assert grown < 16 * 1024 * 1024
 
 
@@ -237,19 +242,17 @@ SLOW = {
 
 
 @pytest.mark.shows("H6.3")
-async def test_who_is_too_slow_is_hung_up_on(server: Process) -> None:
+async def test_who_is_too_slow_is_hung_up_on(strict: Process) -> None:
     async with asyncio.TaskGroup() as group:  # together, since each takes its time
         for sent in SLOW.values():
-            group.create_task(_is_hung_up_on(server, sent, kept_alive=False))
+            group.create_task(_is_hung_up_on(strict, sent, kept_alive=False))
             if sent:  # a kept connection that rests is not slow
-                group.create_task(_is_hung_up_on(server, sent, kept_alive=True))
+                group.create_task(_is_hung_up_on(strict, sent, kept_alive=True))
 
 
-async def _is_hung_up_on(server: Process, sent: bytes, kept_alive: bool) -> None:
-    async with connected(server) as client:
-        if kept_alive:
-            assert (await client.ask(request())).status == 200
-        began = time.monotonic()
+async def _is_hung_up_on(strict: Process, sent: bytes, kept_alive: bool) -> None:
+    async with kept(strict) if kept_alive else connected(strict) as client:
+        began = time.monotonic() if kept_alive else client.since
         reply = await client.ask(sent)
         assert reply.status == 408, sent
         assert reply.headers["connection"] == "close"
@@ -259,13 +262,11 @@ async def _is_hung_up_on(server: Process, sent: bytes, kept_alive: bool) -> None
 
 
 @pytest.mark.shows("H6.3")
-async def test_dripping_does_not_gain_time(server: Process) -> None:
-    async with connected(server) as client:
-        began = time.monotonic()
+async def test_dripping_does_not_gain_time(strict: Process) -> None:
+    async with connected(strict) as client:
         await client.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
         dripping = asyncio.ensure_future(_drip(client))
-        assert (await client.reply()).status == 408
-        assert time.monotonic() - began < 5
+        assert (await client.reply()).status == 408  # though it would drip for as long as it is let
         dripping.cancel()
         await asyncio.wait({dripping})
 
@@ -277,8 +278,8 @@ async def _drip(client: Client) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_body_nobody_waits_for_may_not_drip_either(server: Process) -> None:
-    async with connected(server) as client:
+async def test_a_body_nobody_waits_for_may_not_drip_either(strict: Process) -> None:
+    async with kept(strict) as client:
         await client.send(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
         assert (await client.reply()).status == 404
         dripping = asyncio.ensure_future(_drip(client))
@@ -294,24 +295,35 @@ RESTING = {
 }
 
 
-async def test_a_connection_that_rests_between_requests_is_kept(server: Process) -> None:
+async def test_a_connection_that_rests_between_requests_is_kept(strict: Process) -> None:
     async with asyncio.TaskGroup() as group:
         for pieces in RESTING.values():
-            group.create_task(_is_kept(server, pieces))
+            group.create_task(_is_kept(strict, pieces))
 
 
-async def _is_kept(server: Process, pieces: list[bytes]) -> None:
-    async with connected(server) as client:
+async def _is_kept(strict: Process, pieces: list[bytes]) -> None:
+    """Again, if these pieces were too slow for it on a busy machine."""
+    for _ in range(TRIES):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            if await _rests(strict, pieces) == 200:
+                return
+    raise AssertionError(f"It was never kept after {pieces}.")
+
+
+async def _rests(strict: Process, pieces: list[bytes]) -> int:
+    """What a request is answered after a while."""
+    async with connected(strict) as client:
         for piece in pieces:
             await client.send(piece)
             await asyncio.sleep(0.1)  # so that they arrive one by one
-        assert (await client.reply()).status in (200, 404)
+        if (await client.reply()).status == 408:
+            return 408
         await asyncio.sleep(1.7)  # longer than headers and body may take; it is the clock that is tested
-        assert (await client.ask(request())).status == 200
+        return (await client.ask(request())).status
 
 
-async def test_a_long_answer_is_not_cut_by_the_clocks_of_the_request(server: Process) -> None:
-    async with connected(server) as client:
+async def test_a_long_answer_is_not_cut_by_the_clocks_of_the_request(strict: Process) -> None:
+    async with kept(strict) as client:
         await client.send(request("/v1/hang"))
         await client.reader.readuntil(b"hello \r\n")
         with pytest.raises(TimeoutError):
@@ -442,26 +454,37 @@ async def test_a_handshake_that_is_not_well_formed_is_refused_in_the_shape_of_ev
     assert (reply.status, json.loads(reply.body)["error"]["type"]) == (400, "invalid_request_error")
 
 
-async def test_a_client_that_does_not_read_is_written_to_no_further_and_dropped(server: Process) -> None:
-    before = server.resident()
-    async with connected(server) as client:
+async def test_a_client_that_does_not_read_is_written_to_no_further_and_dropped(strict: Process) -> None:
+    before = strict.resident()
+    async with kept(strict) as client:
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]  # there is no other way to not read
         await client.send(request("/v1/flood"))
-        await server.says("flood ended")
-    assert server.resident() - before < 8 * 1024 * 1024
+        await strict.says("flood ended")
+    assert strict.resident() - before < 8 * 1024 * 1024
 
 
 async def test_a_client_that_reads_slowly_is_not_dropped() -> None:
-    with process(stall_seconds=0.6) as strict:
-        strict.started()
-        async with connected(strict) as client:
-            await client.send(request("/v1/flood"))
-            deadline = time.monotonic() + 1.8
-            while time.monotonic() < deadline:  # reads far less than is written, but reads
-                async with asyncio.timeout(SECONDS):
-                    assert await client.reader.read(200_000)
-                await asyncio.sleep(0.05)
-            assert "flood ended" not in strict.said()
+    """In one of a few tries: on a busy machine it may happen that it reads nothing for as long as is not allowed."""
+    with process(stall_seconds=0.6) as impatient:
+        impatient.started()
+        for _ in range(TRIES):
+            with contextlib.suppress(ConnectionError):
+                if await _reads_slowly(impatient):
+                    return
+    raise AssertionError("It was dropped each time.")
+
+
+async def _reads_slowly(impatient: Process) -> bool:
+    """Far less than is written. Was there something to the last?"""
+    dropped = impatient.said().count("flood ended")
+    async with connected(impatient) as client, asyncio.timeout(SECONDS):
+        await client.send(request("/v1/flood"))
+        deadline = time.monotonic() + 1.8
+        while time.monotonic() < deadline:
+            if not await client.reader.read(200_000):
+                return False
+            await asyncio.sleep(0.05)
+        return impatient.said().count("flood ended") == dropped
 
 
 async def test_refusals_are_counted(server: Process) -> None:
@@ -472,5 +495,5 @@ async def test_refusals_are_counted(server: Process) -> None:
     assert b'antiphon_requests_total{route="none",status="400"}' in text
 
 
-async def test_nothing_of_all_this_was_worth_a_traceback(server: Process) -> None:
-    assert "Traceback" not in server.said()
+async def test_nothing_of_all_this_was_worth_a_traceback(server: Process, strict: Process) -> None:
+    assert "Traceback" not in server.said() + strict.said()

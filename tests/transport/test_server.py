@@ -1,7 +1,6 @@
 import asyncio
 import signal
 import socket
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -9,14 +8,15 @@ import pytest
 from antiphon.config import Config
 from antiphon.errors import StartupError
 from antiphon.transport.server import listen
-from tests.transport.process import Process, connected, process, request
+from tests.transport.process import SECONDS, Process, connected, process, request
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 def server() -> Iterator[Process]:
-    with process(shutdown_grace=20.0) as one:
+    """With more grace than a test waits for its end: who does not stop at once fails it."""
+    with process(shutdown_grace=2 * SECONDS) as one:
         yield one.started()
 
 
@@ -103,20 +103,16 @@ async def test_a_server_that_still_opens_its_engines_can_be_stopped(number: sign
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_server_stops_at_once_and_well(server: Process, number: signal.Signals) -> None:
-    began = time.monotonic()
     server.send(number)
     assert server.ended() == 0
-    assert time.monotonic() - began < 5
     assert "Traceback" not in server.said()
 
 
 async def test_a_connection_that_rests_does_not_hold_up_the_end(server: Process) -> None:
     async with connected(server) as client, connected(server):
         assert (await client.ask(request())).status == 200
-        began = time.monotonic()
         server.send(signal.SIGTERM)
         assert await asyncio.to_thread(server.ended) == 0
-        assert time.monotonic() - began < 5
 
 
 @pytest.mark.shows("H.10", "H.19")
@@ -128,7 +124,7 @@ async def test_a_draining_server_refuses_new_work_and_lets_the_old_end(server: P
         await working.send(body)
         assert (await other.ask(request("/ready"))).status == 200
         server.send(signal.SIGTERM)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS):
             while (await other.ask(request("/ready"))).status == 200:
                 pass
         refused = await other.ask(request("/v1/echo", method="POST", body=b"1"))
@@ -163,10 +159,8 @@ async def test_work_that_does_not_heed_the_interruption_is_cut_off() -> None:
             await client.send(request("/v1/flood"))
             await client.reader.readuntil(b"xxx")
             client.reader._transport.pause_reading()  # type: ignore[attr-defined]  # there is no other way to not read
-            began = time.monotonic()
             one.send(signal.SIGTERM)
             assert await asyncio.to_thread(one.ended) == 0
-            assert time.monotonic() - began < 8
         assert "Traceback" not in one.said()
 
 
@@ -196,10 +190,8 @@ async def test_a_second_interrupt_does_not_wait(server: Process) -> None:
         async with connected(server) as other:
             while (await other.ask(request("/ready"))).status == 200:
                 pass
-        began = time.monotonic()
         server.send(signal.SIGINT)
         assert await asyncio.to_thread(server.ended) == 0
-        assert time.monotonic() - began < 5
 
 
 def test_an_idle_server_is_small(lasting: Process) -> None:
