@@ -8,10 +8,11 @@ from typing import Any
 
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine
+from antiphon.engines.fake.reply import Gate
 from antiphon.stores.base import Store
 from antiphon.transport.app import App
 from antiphon.wiring import build_app
-from tests.asgi import HOST, JSON, Answer, Header, call, http_scope
+from tests.asgi import DEADLINE, HOST, JSON, Answer, Header, call, http_scope
 
 
 class Api:
@@ -90,8 +91,21 @@ class Client:
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         while True:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(DEADLINE):
                 message = await self.heard.get()
             for line in message.get("body", b"").decode().split("\n"):
                 if line.startswith("data: {"):
                     yield json.loads(line.removeprefix("data: "))
+
+    async def whole(self, gate: Gate, breaks: str, times: int = 1) -> list[dict[str, Any]]:
+        """All events of a stream whose engine waits at `gate` until its silence was broken so often."""
+        heard: list[dict[str, Any]] = []
+        async for event in self.events():
+            heard.append(event)
+            if [one["type"] for one in heard].count(breaks) == times:
+                gate.open()
+            if event["type"] == "response.completed":
+                break
+        async with asyncio.timeout(DEADLINE):
+            await self.request
+        return heard

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
 from typing import Any
 
@@ -13,9 +12,9 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.transport.http import Request, received
 from antiphon.transport.listener import Listener
 from antiphon.transport.outlet import open_outlet
-from tests.asgi import HOST, JSON, Answer, http_scope
+from tests.asgi import DEADLINE, HOST, JSON, Answer, http_scope
 from tests.oracle import accumulate, check_event
-from tests.transport.api import Api, api, events_in
+from tests.transport.api import Client, api, events_in
 from tests.transport.carrier import Carrier, turn
 
 pytestmark = pytest.mark.anyio
@@ -28,22 +27,14 @@ class Silent:
     waits = True
 
 
-def served(ping_interval: float) -> AbstractAsyncContextManager[Api]:
-    return api(engine=FakeEngine(FakeSettings(delay=SILENCE)), ping_interval=ping_interval)
-
-
-async def streamed(ping_interval: float) -> list[dict[str, Any]]:
-    async with served(ping_interval) as server:
-        return events_in(await server.post("responses", BODY))
-
-
 def test_fifteen_seconds_of_silence_are_waited_for() -> None:
     assert Config().ping_interval == 15
 
 
 @pytest.mark.shows("A.46", "A.47")
 async def test_keepalives_repeat_the_last_number_and_are_no_events_of_the_response() -> None:
-    events = await streamed(INTERVAL)
+    async with api(ping_interval=INTERVAL) as server:
+        events = await Client(server.app).whole(server.engine.holds(), "keepalive", times=2)
     kept = [event for event in events if event["type"] == "keepalive"]
     told = [event for event in events if event["type"] != "keepalive"]
     assert len(kept) >= 2
@@ -74,7 +65,9 @@ async def test_what_is_said_in_the_last_moment_leaves_no_silence_to_be_broken(sp
 @pytest.mark.parametrize("ping_interval", [0.0, 60.0])
 @pytest.mark.shows("A.46")
 async def test_without_an_interval_or_before_it_is_over_silence_stays_silence(ping_interval: float) -> None:
-    assert "keepalive" not in {event["type"] for event in await streamed(ping_interval)}
+    async with api(engine=FakeEngine(FakeSettings(delay=SILENCE)), ping_interval=ping_interval) as server:
+        events = events_in(await server.post("responses", BODY))
+    assert "keepalive" not in {event["type"] for event in events}
 
 
 @pytest.mark.shows("A.47")
@@ -95,12 +88,16 @@ async def test_nothing_comes_before_created_however_long_that_takes_to_send() ->
             await taken.wait()
 
     scope = http_scope("POST", b"/v1/responses", (HOST, JSON))
-    async with served(INTERVAL) as server:
+    async with api(ping_interval=INTERVAL) as server:
+        gate = server.engine.holds()
         request = asyncio.ensure_future(server.app(scope, receive, send))
         await asyncio.wait([request], timeout=SILENCE)
         assert len(heard) == 1
         taken.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE):
+            while b"keepalive" not in b"".join(heard):  # noqa: ASYNC110 - nobody says when it comes
+                await asyncio.sleep(INTERVAL)
+            gate.open()
             await request
     types = [event["type"] for event in events_in(Answer(body=b"".join(heard)))]
     assert types[0] == "response.created"

@@ -9,13 +9,12 @@ from websockets.sync.client import connect
 
 from antiphon.config.quotas import Quota
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
-from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import EngineFailed
-from tests.asgi import Answer
+from tests.asgi import DEADLINE, Answer
 from tests.live import Live, serving
 from tests.oracle import accumulate, check_event
 from tests.pictures import png
-from tests.transport.api import Api, api, events_in
+from tests.transport.api import Api, Client, api, events_in
 from tests.transport.websocket.talking import talking
 
 pytestmark = pytest.mark.anyio
@@ -101,9 +100,9 @@ async def test_a_replay_is_the_same_and_any_suffix_of_it_too() -> None:
 
 @pytest.mark.shows("H3.1")
 async def test_silence_is_broken_by_a_ping() -> None:
-    engine = FakeEngine(FakeSettings(delay=0.2))
-    async with api(engine=engine, ping_interval=0.02, legacy_events="on") as server:
-        events = await streamed(server)
+    async with api(ping_interval=0.02, legacy_events="on") as server:
+        gate = server.engine.holds()
+        events = await Client(server.app).whole(gate, "response.ping")
     pings = only(events, "response.ping")
     assert pings
     assert not only(events, "keepalive")
@@ -237,7 +236,7 @@ async def test_a_real_server_sends_them_to_the_last_one_wherever_a_replay_begins
             assert on_the_wire(live, "GET", path) == [event for event in events if event["sequence_number"] > after]
         with connect(f"ws://127.0.0.1:{live.port}/v1/responses") as socket:
             socket.send(json.dumps({**body, "type": "response.create"}))
-            told = [json.loads(socket.recv(timeout=10))]
+            told = [json.loads(socket.recv(timeout=DEADLINE))]
             while told[-1]["type"] != "response.completed":
-                told.append(json.loads(socket.recv(timeout=10)))
+                told.append(json.loads(socket.recv(timeout=DEADLINE)))
         assert [event["type"] for event in told] == [event["type"] for event in events]
