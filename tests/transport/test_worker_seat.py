@@ -25,7 +25,7 @@ def asks(*questions: bytes) -> tuple[list[bytes], bool]:
     seat, drawer = Seat(1, live, list), Drawer(lambda: 1.0)
     seat.start()
     os.close(told)
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 30.0
     try:
         while seat.ended() is None:
             assert time.monotonic() < deadline

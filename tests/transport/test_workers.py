@@ -20,7 +20,8 @@ from tests.live import Live, serving
 from tests.services import Postgres
 
 DEADLINE = 30.0
-SLOW = ("--engine", "fake", "--fake-tokens", "30", "--fake-rate", "30", "--lease-seconds", "1")  # a second each
+SLOW = ("--engine", "fake", "--fake-tokens", "30", "--fake-rate", "30")  # a second each
+SLOWER = ("--engine", "fake", "--fake-tokens", "150", "--fake-rate", "30", "--lease-seconds", "1")  # five
 UP = re.compile(r"worker (\d+) is up, process (\d+)")
 
 
@@ -137,11 +138,10 @@ def test_what_one_worker_keeps_every_other_one_reads(postgres: Postgres) -> None
 
 @pytest.mark.shows("B.7")
 def test_a_killed_worker_is_replaced_and_its_background_work_taken_over(tmp_path: Path) -> None:
-    with several(2, *SLOW, "--store", str(tmp_path / "store.db")) as live:
+    with several(2, *SLOWER, "--store", str(tmp_path / "store.db")) as live:
         status, made = live.post({"model": "fake", "input": "hi", "background": True})
         assert status == 200
         path = f"/v1/responses/{json.loads(made)['id']}"
-        until(lambda: json.loads(live.get(path)[1])["status"] == "in_progress", "it did not begin")
         number = until(lambda: who_runs(live), "nobody runs it")
         os.kill(dict(born(live))[number], signal.SIGKILL)
         until(lambda: [one for one, _ in born(live)].count(number) == 2, "nobody came in its place")
@@ -219,8 +219,8 @@ def test_a_worker_that_cannot_start_is_tried_again_with_growing_pauses(tmp_path:
         script.write_text("nonsense")
         os.kill(process, signal.SIGKILL)
         pauses = re.compile(r"worker \d ended \((.+)\) and is replaced in (\d\.\d) s")
-        until(lambda: len(pauses.findall(live.output().decode())) == 3, "nobody tried")
-        found = pauses.findall(live.output().decode())
+        until(lambda: len(pauses.findall(live.output().decode())) >= 3, "nobody tried")
+        found = pauses.findall(live.output().decode())[:3]
         assert [pause for _, pause in found] == ["0.2", "0.4", "0.8"]
         assert found[0][0] == "code -9"
         assert "script.toml" in found[1][0]

@@ -16,17 +16,17 @@ class Heard:
         return Clocks(lifetime, warning, self.news.put_nowait, lambda: self.news.put_nowait(None))
 
     async def next(self) -> int | None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return await self.news.get()
 
 
 @pytest.mark.shows("F2.1", "F2.2")
 async def test_the_end_is_told_of_before_it_comes() -> None:
-    heard = Heard()
+    heard, began = Heard(), time()
     heard.clocks(0.02, 0.01)
     expires_at = await heard.next()
     assert expires_at is not None
-    assert abs(expires_at - time()) <= 1
+    assert began - 1 < expires_at < time() + 1  # in whole seconds
     assert await heard.next() is None
 
 

@@ -289,7 +289,7 @@ async def closed(talk: Talk) -> int:
 
 @pytest.mark.shows("F2.2", "F.12")
 async def test_what_runs_on_an_old_connection_ends_with_it() -> None:
-    async with api(websocket_lifetime=0.4) as server, talking(server.app) as talk:
+    async with api(websocket_lifetime=2.0) as server, talking(server.app) as talk:
         gate = held(server)
         talk.asks()
         await reached(gate)
