@@ -108,4 +108,4 @@ def test_a_hundred_kilobytes_made_to_be_slow_are_read_in_linear_time(text: str, 
     with cpu_time() as spent:
         for at in range(0, len(text), size):
             prop.feed(text[at : at + size])
-    assert spent.seconds < 0.25  # by quadratic means it takes minutes
+    assert spent.seconds < 2.5  # by quadratic means it takes minutes

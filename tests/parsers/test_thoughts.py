@@ -264,7 +264,7 @@ def test_a_hundred_kilobytes_of_marks_take_linear_time(family: str) -> None:
                 chunks = [Chunk(text=text[at : at + size]) for at in range(0, len(text), size)]
                 with cpu_time() as spent:
                     everything(parser, chunks)
-                assert spent.seconds < 0.25, (said, begin, size)  # by quadratic means it takes minutes
+                assert spent.seconds < 2.5, (said, begin, size)  # by quadratic means it takes minutes
 
 
 def test_text_passes_as_it_is_where_nothing_is_looked_for() -> None:

@@ -1,7 +1,6 @@
 """Nothing in a chat that somebody else renders looks like a control token, and everything in it can still be read."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.render.broken import GAP, break_up, broken, quote
 from antiphon.render.control_strings import CONTROL_STRINGS, FAMILIES
+from tests.cpu import spent_on
 
 TEXTS = st.lists(st.sampled_from([*sorted(CONTROL_STRINGS), "<", "|", "]", "a", "\n", "｜"])).map("".join)
 
@@ -100,9 +100,7 @@ def test_a_mark_that_json_writes_with_an_escape_is_found_in_schemas() -> None:
 @pytest.mark.parametrize("text", ["<" * 100_000, "<|im_start|" * 9_000, "<|im_start|>" * 9_000, "[]" * 50_000])
 def test_hostile_texts_cost_linear_time(text: str) -> None:
     """Some 15 ms here; thirty times that is room for a busy machine, and not for more than linear time."""
-    began = time.perf_counter()
-    broken(text)
-    assert time.perf_counter() - began < 0.5
+    assert spent_on(lambda: broken(text)) < 0.5
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,12 @@ from antiphon.core.deltas import CallStarted
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
 from antiphon.parsers.calls.registry import FORMATS, load_format
-from tests.cpu import spent_on
+from tests.cpu import slowness, spent_on
 from tests.golden.calls.recordings import load, schemas
 
 SIZE = 100_000
 AT_ONCE = 0.005  # seconds of the processor for all of it, at best
 IN_PIECES = 0.15
-COUNTED = 0.002  # seconds in which it should count to a hundred thousand
 TRIES = 6
 MOST_CALLS = 128
 OF_JSON = ("hermes", "mistral", "json")  # the others differ from these in their marks alone
@@ -95,11 +94,6 @@ def _read(form: str, text: str, size: int = 2 * SIZE) -> list[Piece]:
     return [*pieces, *reader.finish()]
 
 
-def _count() -> None:
-    for _ in range(100_000):
-        pass
-
-
 def _too_long(work: Callable[[], object], wanted: float) -> str:
     """How long it took at best, if that is too long for a machine like this."""
     best = float("inf")
@@ -107,7 +101,7 @@ def _too_long(work: Callable[[], object], wanted: float) -> str:
         took = spent_on(work)
         if took <= wanted:
             return ""
-        best = min(best, took / max(1, spent_on(_count) / COUNTED))
+        best = min(best, took / slowness())
         if best <= wanted:
             return ""
     return f"{best * 1000:.1f} ms"
