@@ -30,7 +30,7 @@ from antiphon.stores.live.local import LocalLive
 from antiphon.stores.sqlite import SqliteStore
 
 TENANT = "t"
-WAIT = 10.0  # seconds that anything here may take
+WAIT = 20.0  # seconds that anything here may take
 
 
 class Service:

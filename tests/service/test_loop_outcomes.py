@@ -56,13 +56,16 @@ async def test_tokens_that_are_spent_leave_it_incomplete(mode: str) -> None:
 @MODES
 @pytest.mark.shows("E.2")
 async def test_time_that_is_over_fails_it(mode: str) -> None:
-    async with houses(seconds=0.2) as (house,):
-        house.shelf.may_end.clear()
-        house.engine.says(*calls())
-        response = await ended(house, mode)
-        assert (response.status, kinds(response)) == ("failed", ["file_search_call"])
-        assert response.error is not None
-        assert "longer than this server allows" in response.error.message
+    for seconds in (0.2, 2.0, 10.0):  # a busy machine may not get as far as the tool in the first of them
+        async with houses(seconds=seconds) as (house,):
+            house.shelf.may_end.clear()
+            house.engine.says(*calls())
+            response = await ended(house, mode)
+            assert (response.status, response.error is not None) == ("failed", True)
+            assert "longer than this server allows" in str(response.error)
+            if house.shelf.uses:
+                break
+    assert kinds(response) == ["file_search_call"]
 
 
 @MODES

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.config.quotas import Shedding as Bounds
-from antiphon.core.shedding import CALM, Stage
+from antiphon.core.shedding import Stage
 from antiphon.errors import Unavailable
 from antiphon.observe.process import resident_bytes
 from antiphon.service.pressure import Pressure, store_folder
@@ -90,31 +90,40 @@ async def asked(server: Api, **fields: Any) -> int:
     return (await server.post("responses", {"model": "fake", "input": "hi", **fields})).status
 
 
+def press(pressure: Pressure, late: float) -> None:
+    """Anew for each request: on a busy machine the server may have been calm for long enough before it."""
+    for _ in range(3):
+        pressure.note(late, asyncio.get_running_loop().time())
+
+
 @pytest.mark.shows("H.4")
 async def test_background_is_refused_first_then_all_new_work_and_then_it_is_over() -> None:
     async with api(shed=Bounds(lag=1.0)) as server, talking(server.app) as talk:
-        pressure, now = pressure_of(server), asyncio.get_running_loop().time
+        pressure = pressure_of(server)
         assert (await call(server.app, "GET", "/ready")).json() == {"status": "ready"}
-        for _ in range(3):
-            pressure.note(0.6, now())
+        press(pressure, 0.6)
         assert await asked(server) == 200
+        press(pressure, 0.6)
         refused = await server.post("responses", {"model": "fake", "input": "hi", "background": True})
         assert (refused.status, refused.header(b"retry-after")) == (503, b"2")
+        press(pressure, 0.6)
         assert "no background work" in (await call(server.app, "GET", "/ready")).json()["sheds"]
         assert await metric(server, "antiphon_shedding_stage") == 1
-        for _ in range(3):
-            pressure.note(4.0, now())
+        press(pressure, 4.0)
         refused = await server.post("responses", b"not even JSON")
         assert (refused.status, refused.error["code"]) == (503, "service_unavailable")
         assert refused.header(b"retry-after") == b"2"
+        press(pressure, 4.0)
         assert (await server.post("chat/completions", {})).status == 503
         assert (await server.get("models")).status == 200
+        press(pressure, 4.0)
         ready = await call(server.app, "GET", "/ready")
         assert (ready.status, "too slow" in ready.error["message"]) == (503, True)
+        press(pressure, 4.0)
         talk.asks()
         assert (await talk.end())["status"] == 503
         assert (await call(server.app, "GET", "/health")).status == 200
-        async with asyncio.timeout(CALM * 4):
+        async with asyncio.timeout(30):
             while pressure.stage is not Stage.ALL:  # noqa: ASYNC110 - it says nothing by itself
                 await asyncio.sleep(0.02)
         assert await asked(server, background=True) == 200

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from time import perf_counter
 from typing import TypeVar
 
 import pytest
@@ -40,7 +39,7 @@ class Moody(SqliteStore):
 
 
 async def until(wanted: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not wanted():  # noqa: ASYNC110 - a probe says nothing about itself
             await asyncio.sleep(0.005)
 
@@ -51,8 +50,7 @@ async def test_one_that_hangs_or_fails_is_known_and_so_is_its_return() -> None:
     probe = StoreProbe(store, every=0.01, patience=0.05)
     attending = asyncio.ensure_future(probe.attend())
     try:
-        await until(lambda: store.asked > 3)
-        assert probe.healthy()
+        await until(lambda: store.asked > 3 and probe.healthy())
         store.goes_on.clear()
         await until(lambda: not probe.healthy())
         asked = store.asked
@@ -87,10 +85,13 @@ async def streaming(server: Api) -> None:
         await server.post("responses", {"model": "fake", "input": "hi", "stream": True, "store": False})
 
 
-async def took(server: Api, path: str) -> tuple[float, int]:
-    began = perf_counter()
-    answer = await call(server.app, "GET", path)
-    return perf_counter() - began, answer.status
+async def turns(server: Api, path: str) -> tuple[int, int]:
+    """Of the loop until there is an answer, however long each takes on a busy machine, and its status."""
+    asked, count = asyncio.ensure_future(call(server.app, "GET", path)), 0
+    while not asked.done():
+        await asyncio.sleep(0)
+        count += 1
+    return count, (await asked).status
 
 
 @pytest.mark.shows("H.8")
@@ -107,14 +108,13 @@ async def test_health_and_ready_answer_at_once_while_the_loop_is_loaded_and_the_
         try:
             found = []
             for number in range(60):
-                found.append(await took(server, "/health" if number % 2 else "/ready"))
+                found.append(await turns(server, "/health" if number % 2 else "/ready"))
                 await asyncio.sleep(0.01)
         finally:
             store.goes_on.set()
             for task in (*load, stuck):
                 task.cancel()
             await asyncio.wait([*load, stuck])
-        seconds = sorted(second for second, _ in found)
         assert {status for _, status in found[1::2]} == {200}
         assert {status for _, status in found[::2]} == {503}
-        assert seconds[-4] < 0.05, seconds[-6:]  # a machine with other things to do is given a few
+        assert max(count for count, _ in found) <= 3

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from multiprocessing import Pipe, connection
+from time import monotonic
 
 import pytest
 from msgspec import Struct
@@ -25,7 +26,7 @@ from tests.services import Redis
 pytestmark = pytest.mark.anyio
 
 ACME = Principal(tenant="acme", key="one")
-SECONDS = 10.0
+SECONDS = 30.0
 
 Tills = Callable[[], Till]
 
@@ -132,9 +133,11 @@ async def until(true: Callable[[], bool]) -> None:
 @pytest.mark.shows("H.3")
 async def test_together_they_let_in_as_many_as_one_would(tills: Tills, count: int) -> None:
     async with replicas(tills, Quota(requests_per_minute=60), count) as servers:
+        began = monotonic()
         asked = [server.admit() for _ in range(100) for server in servers]
         bills = [bill for bill in await asyncio.gather(*asked) if bill is not None]
-    assert 57 <= len(bills) <= 61  # a slice of three at each may be left over; one more came meanwhile
+        meanwhile = monotonic() - began  # one comes back in a second
+    assert 57 <= len(bills) <= 61 + meanwhile  # a slice of three at each may be left over
 
 
 async def test_what_one_server_spent_is_missing_at_the_other(tills: Tills) -> None:

@@ -211,7 +211,7 @@ async def test_an_output_that_comes_early_is_refused_when_the_response_ends_with
 
 async def test_nobody_is_kept_waiting_whose_output_cannot_be_early(server: Server) -> None:
     """Of a response that does not wait, and for a call that cannot be its own."""
-    async with asyncio.timeout(0.9):
+    async with asyncio.timeout(WAIT):  # who may be early waits for three times that
         server.asked = False
         name = await server.begin()
         submitted = server.submit(name, call_id=calls_of(name)[0].call_id, output="")
