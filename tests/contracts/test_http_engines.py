@@ -24,8 +24,8 @@ from tests.engines.upstream import END, STREAM, Reader, Writer, answer, event, r
 pytestmark = pytest.mark.anyio
 
 KEY = "sk-canary-7f3a9c"
-SECONDS = 0.4
-SOON = 3.0
+SOON = 30.0
+BRIEF = 0.4  # seconds that a silent one has
 MODELS = answer(b'{"object":"list","data":[{"id":"m"}],"models":[{"name":"m"}]}')
 WRONG = answer(b'{"error":{"message":"This is not how to ask."}}', "400 Bad Request")
 HELLO = event(b'{"choices":[{"index":0,"delta":{"content":"Hello"}}]}')
@@ -79,14 +79,14 @@ class Upstream:
 
 
 @asynccontextmanager
-async def before(name: str, upstream: Upstream, key: str | None = None) -> AsyncIterator[HttpEngine]:
+async def before(name: str, upstream: Upstream, key: str | None = None, fate: str = "") -> AsyncIterator[HttpEngine]:
     async with tcp(upstream.serve) as port:
         settings = HttpSettings(
             engine=f"{name}://127.0.0.1:{port}",
             engine_key=key,
             model=("m",),
-            first_token_timeout=SECONDS,
-            idle_timeout=SECONDS,
+            first_token_timeout=BRIEF if fate == "is silent" else 2 * SOON,
+            idle_timeout=BRIEF if fate == "falls silent" else 2 * SOON,
         )
         engine = KINDS[name](settings)
         await engine.open()
@@ -122,7 +122,7 @@ FATES: dict[str, bytes | Telling] = {
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.shows("C.28")
 async def test_an_engine_that_does_not_do_well_is_an_error_in_time(name: str, fate: str) -> None:
-    async with before(name, Upstream(FATES[fate]), KEY) as engine:
+    async with before(name, Upstream(FATES[fate]), KEY, fate) as engine:
         begun = monotonic()
         said = await ask(engine)
         assert isinstance(said.error, EngineFailed | Unavailable)
@@ -144,7 +144,7 @@ async def test_an_engine_that_is_not_there_is_unavailable(name: str) -> None:
 @pytest.mark.parametrize("fate", ["hangs up in the middle", "falls silent", "talks nonsense", "says that it failed"])
 async def test_nothing_is_asked_for_again_once_a_token_came(name: str, fate: str) -> None:
     upstream = Upstream(FATES[fate], STREAM + HELLO + STOP)
-    async with before(name, upstream) as engine:
+    async with before(name, upstream, fate=fate) as engine:
         said = await ask(engine)
         assert said.text == "Hello"
         assert said.error is not None

@@ -15,7 +15,7 @@ KEY = (("X-Key", "s3cret"),)
 
 
 async def test_the_operators_own_host_is_reached_at_its_port_alone() -> None:
-    async with asyncio.timeout(10), hosting(saying(b"mine")) as mine, hosting(saying(b"other")) as other:
+    async with asyncio.timeout(30), hosting(saying(b"mine")) as mine, hosting(saying(b"other")) as other:
         way = egress().towards(f"http://127.0.0.1:{mine.port}/x", "")
         assert (await way.fetch(f"http://127.0.0.1:{mine.port}/y", "")).body == b"mine"
         with pytest.raises(UrlRefused):
@@ -39,7 +39,7 @@ async def test_headers_and_a_body_are_sent() -> None:
         writer.write(answer(b"{}", "Content-Type: application/json; Charset='UTF-8'"))
         await writer.drain()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         sent = Sent(headers=KEY, body=b'{"a":1}')
         async with tcp(serve) as port:
             fetched = await egress("127.0.0.1").fetch(f"http://127.0.0.1:{port}/p", "", sent=sent)
@@ -53,7 +53,7 @@ async def test_headers_and_a_body_are_sent() -> None:
 
 
 async def test_what_is_sent_is_not_led_elsewhere() -> None:
-    async with asyncio.timeout(10), hosting(saying(b"thief")) as thief:
+    async with asyncio.timeout(30), hosting(saying(b"thief")) as thief:
 
         async def leading(head: bytes, writer: Writer) -> None:
             writer.write(moved(f"http://127.0.0.1:{thief.port}/", 307))
@@ -68,7 +68,7 @@ async def test_a_get_may_be_led_within_its_origin_and_a_post_nowhere() -> None:
     async def leading(head: bytes, writer: Writer) -> None:
         writer.write(answer(b"there") if b" /there " in head else moved("/there", 307))
 
-    async with asyncio.timeout(10), hosting(leading) as host:
+    async with asyncio.timeout(30), hosting(leading) as host:
         url = f"http://127.0.0.1:{host.port}/"
         assert (await egress("127.0.0.1").fetch(url, "", sent=Sent(headers=KEY))).body == b"there"
         assert all(b"X-Key: s3cret" in head for head in host.heads)
@@ -77,7 +77,7 @@ async def test_a_get_may_be_led_within_its_origin_and_a_post_nowhere() -> None:
 
 
 async def test_a_sentence_says_what_was_wanted_instead() -> None:
-    async with asyncio.timeout(10), hosting(saying(b"x", "Content-Type: image/png")) as host:
+    async with asyncio.timeout(30), hosting(saying(b"x", "Content-Type: image/png")) as host:
         caps = Caps(types=("text/",), wanted="a text")
         with pytest.raises(FetchFailed, match="which is not a text"):
             await egress("127.0.0.1").fetch(f"http://127.0.0.1:{host.port}/", "", caps)

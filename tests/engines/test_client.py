@@ -49,7 +49,7 @@ async def test_an_answer_in_one_piece_is_waited_for_while_there_is_hope() -> Non
         await request(reader)
         await reader.read()
 
-    async with upstream(behave) as path, asyncio.timeout(10):
+    async with upstream(behave) as path, asyncio.timeout(30):
         engine = client(path, Deadlines(first=0.02))
         with pytest.raises(EngineFailed, match="did not answer in time"):
             await engine.ask(engine.request("/say", b"{}"), MAX_BODY_BYTES, lambda _: hopes.pop(0))
@@ -166,30 +166,38 @@ async def test_an_engine_that_does_not_answer_fails_in_time() -> None:
         await reader.read()
 
     async with upstream(behave) as path:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(30):
             with pytest.raises(EngineFailed, match="did not answer in time"):
                 await client(path, QUICK).stream("/", b"{}", WORD)
 
 
 @pytest.mark.shows("C.28")
 async def test_an_engine_that_falls_silent_fails_in_time() -> None:
+    for idle in (0.3, 1.0, 5.0):  # on a busy machine it may seem silent where it is not
+        heard = await _heard_before_silence(idle)
+        if len(heard) == 3:
+            break
+    assert len(heard) == 3
+
+
+async def _heard_before_silence(idle: float) -> list[Word]:
     async def behave(reader: Reader, writer: Writer) -> None:
         await request(reader)
         writer.write(STREAM)
         for _ in range(3):  # each of them buys more time
             writer.write(event(b'{"word":"a"}'))
-            await asyncio.sleep(QUICK.idle / 2)
+            await asyncio.sleep(idle / 2)
         await reader.read()
 
     async def listen(path: str) -> None:
-        async for words in await client(path, QUICK).stream("/", b"{}", WORD):
+        async for words in await client(path, Deadlines(idle=idle)).stream("/", b"{}", WORD):
             heard.extend(words)
 
     heard: list[Word] = []
-    async with upstream(behave) as path, asyncio.timeout(3):
+    async with upstream(behave) as path, asyncio.timeout(30):
         with pytest.raises(EngineFailed, match="went silent in the middle of its answer"):
             await listen(path)
-    assert len(heard) == 3
+    return heard
 
 
 @pytest.mark.parametrize(
@@ -214,7 +222,7 @@ async def test_an_engine_that_babbles_fails(said: bytes, sentence: str) -> None:
         await request(reader)
         writer.write(said)
 
-    async with upstream(behave) as path, asyncio.timeout(5):
+    async with upstream(behave) as path, asyncio.timeout(30):
         with pytest.raises(EngineFailed, match=sentence):
             async for _ in await client(path).stream("/", b"{}", WORD):
                 pass
@@ -229,7 +237,7 @@ async def test_closing_a_stream_closes_the_connection_at_once() -> None:
         await reader.read()
         closed.set()
 
-    async with upstream(behave) as path, asyncio.timeout(2):
+    async with upstream(behave) as path, asyncio.timeout(30):
         stream = await client(path).stream("/", b"{}", WORD)
         await anext(stream)
         stream.close()
@@ -255,7 +263,7 @@ async def test_a_cancelled_wait_closes_the_connection_at_once(said: bytes) -> No
         finally:
             stream.close()
 
-    async with upstream(behave) as path, asyncio.timeout(2):
+    async with upstream(behave) as path, asyncio.timeout(30):
         async with asyncio.TaskGroup() as group:
             task = group.create_task(ask(path))
             await asked.wait()
@@ -269,7 +277,7 @@ async def test_closing_the_client_ends_what_is_under_way() -> None:
         writer.write(STREAM + event(b'{"word":"a"}'))
         await reader.read()
 
-    async with upstream(behave) as path, asyncio.timeout(2):
+    async with upstream(behave) as path, asyncio.timeout(30):
         engine = client(path)
         stream = await engine.stream("/", b"{}", WORD)
         await anext(stream)
@@ -292,7 +300,7 @@ async def test_events_that_nobody_takes_stop_the_reading() -> None:
             await writer.drain()
             sent += len(one)
 
-    async with upstream(behave) as path, asyncio.timeout(10):
+    async with upstream(behave) as path, asyncio.timeout(30):
         stream = await client(path).stream("/", b"{}", WORD)
         before = -1
         while sent != before:  # until it stands still
@@ -319,7 +327,7 @@ async def test_headers_after_an_answer_that_have_no_end_are_not_kept(endless: by
             await writer.drain()
             sent += len(one)
 
-    async with upstream(behave) as path, asyncio.timeout(10):
+    async with upstream(behave) as path, asyncio.timeout(30):
         stream = await client(path, QUICK).stream("/", b"{}", WORD)
         assert await anext(stream) == [Word("a")]
         with pytest.raises(EngineFailed, match="went silent in the middle of its answer"):

@@ -70,7 +70,7 @@ async def test_what_comes_is_handed_on_by_the_callback_that_brought_it(done: boo
                 await heard.next()
             writer.write((piece(b"data: [DONE]\n\n") if done else b"") + END)
 
-    async with upstream(behave) as path, asyncio.timeout(10):
+    async with upstream(behave) as path, asyncio.timeout(30):
         engine = client(path)
         for _ in range(2):  # the connection is used again
             stream = await engine.stream("/", b"{}", WORD)
@@ -91,7 +91,7 @@ async def test_what_had_come_before_is_poured_too() -> None:
         await writer.drain()
         await reader.read(1)
 
-    async with upstream(behave) as path, asyncio.timeout(10):
+    async with upstream(behave) as path, asyncio.timeout(30):
         stream = await client(path).stream("/", b"{}", WORD)
         heard = Heard()
         pouring = asyncio.create_task(stream.pour(heard))
@@ -148,7 +148,7 @@ async def test_a_reader_that_fails_ends_the_pouring_with_its_error_even_at_the_l
     async def fail() -> None:
         raise ZeroDivisionError
 
-    async with upstream(behave) as path, asyncio.timeout(10):
+    async with upstream(behave) as path, asyncio.timeout(30):
         stream = await client(path).stream("/", b"{}", WORD)
         with pytest.raises(ZeroDivisionError):
             await stream.pour(lambda events: fail())
@@ -168,7 +168,7 @@ async def test_who_halts_it_gets_the_rest_by_asking() -> None:
         stream.halt()
         return heard(events)
 
-    async with upstream(behave) as path, asyncio.timeout(10):
+    async with upstream(behave) as path, asyncio.timeout(30):
         stream = await client(path).stream("/", b"{}", WORD)
         await stream.pour(take)
         assert heard.words == ["a"]
@@ -193,7 +193,7 @@ async def test_what_goes_wrong_is_told_who_asks_for_more(wrong: bytes, sentence:
         await writer.drain()
 
     heard = Heard()
-    async with upstream(behave) as path, asyncio.timeout(10):
+    async with upstream(behave) as path, asyncio.timeout(30):
         stream = await client(path).stream("/", b"{}", WORD)
         await stream.pour(heard)
         assert heard.words == ["a"]
@@ -213,7 +213,7 @@ async def test_silence_ends_the_pouring_in_time(hurried: bool) -> None:
         if hurried:
             stream.hurry(0.05)
 
-    async with upstream(behave) as path, asyncio.timeout(10):
+    async with upstream(behave) as path, asyncio.timeout(30):
         stream = await client(path, Deadlines(idle=60.0, first=60.0) if hurried else QUICK).stream("/", b"{}", WORD)
         await stream.pour(take)
         with pytest.raises(EngineFailed, match="silent"):
@@ -222,6 +222,14 @@ async def test_silence_ends_the_pouring_in_time(hurried: bool) -> None:
 
 
 async def test_events_that_drip_in_are_not_silence() -> None:
+    for idle in (0.3, 1.5, 6.0):  # on a busy machine a third of it may become all of it
+        with suppress(EngineFailed):
+            assert await _dripped(idle) == ["a"] * 5
+            return
+    raise AssertionError("What dripped in was taken for silence each time.")
+
+
+async def _dripped(idle: float) -> list[str]:
     heard = Heard()
 
     async def behave(reader: Reader, writer: Writer) -> None:
@@ -231,12 +239,12 @@ async def test_events_that_drip_in_are_not_silence() -> None:
             writer.write(said("a"))
             await heard.next()
             with suppress(TimeoutError):
-                async with asyncio.timeout(0.1):  # a third of the silence that is allowed
+                async with asyncio.timeout(idle / 3):
                     await reader.read(1)
         writer.write(END)
 
-    async with upstream(behave) as path, asyncio.timeout(10):
-        stream = await client(path, QUICK).stream("/", b"{}", WORD)
+    async with upstream(behave) as path, asyncio.timeout(30):
+        stream = await client(path, Deadlines(idle=idle)).stream("/", b"{}", WORD)
         await stream.pour(heard)
         assert await rest(stream) == []
-    assert heard.words == ["a"] * 5
+    return heard.words

@@ -41,7 +41,7 @@ def work(**given: Any) -> Work:
 async def ask(engine: Engine, asked: Work | None = None) -> Said:
     said = Said([])
     try:
-        async with asyncio.timeout(10), aclosing(engine.generate(asked or work())) as lists:
+        async with asyncio.timeout(30), aclosing(engine.generate(asked or work())) as lists:
             async for chunks in lists:
                 assert chunks or isinstance(chunks, Flow), "an empty list"
                 said.chunks += chunks

@@ -27,7 +27,7 @@ HI = answer(b'{"word":"hi"}')
 
 
 def client(port: int, keep: int = 4) -> Client:
-    deadlines = Deadlines(connect=1.0, first=1.0, idle=1.0)
+    deadlines = Deadlines(connect=5.0, first=5.0, idle=5.0)
     return Client(TcpAddress("127.0.0.1", port), "The engine", deadlines, keep, host=f"127.0.0.1:{port}")
 
 
@@ -45,7 +45,7 @@ async def test_a_stream_whose_end_comes_late_leaves_a_connection_that_can_be_use
             await heard.wait()
             writer.write(END)
 
-    async with tcp(behave) as port, asyncio.timeout(5):
+    async with tcp(behave) as port, asyncio.timeout(30):
         engine = client(port)
         for _ in range(3):
             heard.clear()
@@ -72,7 +72,7 @@ async def test_a_stream_whose_end_never_comes_is_left_with_its_connection() -> N
         await reader.read()
         closed.set()
 
-    async with tcp(behave) as port, asyncio.timeout(5):
+    async with tcp(behave) as port, asyncio.timeout(30):
         engine = client(port)
         assert [words async for words in await engine.stream("/", b"{}", WORD)] == [[Word("a")]]
         await closed.wait()
@@ -93,7 +93,7 @@ async def test_no_more_connections_are_kept_than_allowed() -> None:
         finally:
             open_now -= 1
 
-    async with tcp(behave) as port, asyncio.timeout(5):
+    async with tcp(behave) as port, asyncio.timeout(30):
         engine = client(port, keep=2)
         async with asyncio.TaskGroup() as group:
             for _ in range(6):
@@ -116,7 +116,7 @@ async def test_bytes_that_answer_nothing_make_a_connection_useless(more: bytes) 
         writer.write(answer(b'{"word":"%d"}' % connections) + more)
         await reader.read()
 
-    async with tcp(behave) as port, asyncio.timeout(5):
+    async with tcp(behave) as port, asyncio.timeout(30):
         engine = client(port)
         assert [(await engine.get("/", WORD)).word for _ in range(3)] == ["1", "2", "3"]
         engine.close()
@@ -129,7 +129,7 @@ async def test_an_answer_may_end_with_its_connection() -> None:
         body = b'data: {"word":"hi"}\n\n' if asked.startswith(b"/stream") else b'{"word":"hi"}'
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: " + kind + b"\r\nConnection: close\r\n\r\n" + body)
 
-    async with tcp(behave) as port, asyncio.timeout(5):
+    async with tcp(behave) as port, asyncio.timeout(30):
         engine = client(port)
         assert await engine.get("/", WORD) == Word("hi")
         assert [words async for words in await engine.stream("/stream", b"{}", WORD)] == [[Word("hi")]]
@@ -143,7 +143,7 @@ async def test_an_announcement_is_not_the_answer() -> None:
             writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + HI)
         await reader.read()
 
-    async with tcp(behave) as port, asyncio.timeout(5):
+    async with tcp(behave) as port, asyncio.timeout(30):
         engine = client(port)
         assert [await engine.post("/", b"{}", WORD) for _ in range(2)] == [Word("hi")] * 2
         engine.close()
@@ -177,7 +177,7 @@ async def test_closing_an_answer_ends_the_engines_work_at_once(name: str) -> Non
     async with standing_in(name) as stub, opened(stub.url) as engine:
         for heard in (0, 1):
             gate = stub.engine.holds(after=heard)
-            async with asyncio.timeout(5), aclosing(engine.generate(work())) as lists:
+            async with asyncio.timeout(30), aclosing(engine.generate(work())) as lists:
                 if heard:
                     assert (await anext(lists))[0].text
                 else:

@@ -51,7 +51,7 @@ async def gpt_oss(name: str, model: str = MODEL) -> AsyncIterator[Stub]:
 
 async def ask(app: App, **body: Any) -> Answer:
     asked = json.dumps({"model": MODEL, "input": "hi", **body}).encode()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return await call(app, "POST", "/v1/responses", JSON, body=[asked])
 
 

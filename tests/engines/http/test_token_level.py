@@ -217,7 +217,7 @@ async def test_closing_a_raw_answer_ends_the_engines_work(name: str, heard: int)
         gate = stub.raw.engine.holds(after=heard)
         async with aclosing(engine.generate(work(max_tokens=400))) as lists:
             waiting = asyncio.ensure_future(anext(lists))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await gate.reached.wait()
             if heard:
                 await waiting

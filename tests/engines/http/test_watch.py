@@ -24,7 +24,7 @@ TLS = Path(__file__).parent / "tls"
 
 
 async def until(engine: Engine, well: bool) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             if engine.healthy() is well:
                 return
@@ -90,7 +90,7 @@ async def test_an_engine_that_is_down_at_the_start_is_found_when_it_comes() -> N
         assert told.error["code"] == "service_unavailable"
         assert told.header(b"retry-after")
         async with tcp(Stub(DIALECTS["vllm"]).serve, port):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while True:
                     if (await call(app, "GET", "/ready")).status == 200:
                         break
@@ -138,7 +138,7 @@ async def test_what_an_engine_said_stands_until_it_says_something_else() -> None
     async def look() -> None:
         asked.clear()
         eye.suspect()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await asked.wait()
         await asyncio.sleep(0)
 

@@ -209,7 +209,7 @@ async def test_no_engine_has_more_to_do_than_its_bound_and_who_waits_comes_in_tu
 
 async def test_who_waits_for_room_is_not_let_wait_for_ever() -> None:
     part = Part("a")
-    async with pooled(part, bound=1, patience=0.05) as pool:
+    async with pooled(part, bound=1, patience=0.5) as pool:
         part.held()
         async with aclosing(pool.generate(work())) as busy:
             task = asyncio.ensure_future(anext(busy))
