@@ -14,7 +14,7 @@ from antiphon.engines.llamacpp.engine import LlamaCpp
 from antiphon.engines.llamacpp.process import Child
 
 LOOK_SECONDS = 0.004
-DEADLINE = 10.0
+DEADLINE = 30.0
 
 
 class Said(Struct):
@@ -65,7 +65,7 @@ def work(prompt: Prompt | str, constraint: Constraint | None = None, model: str 
     return Work(model=model, prompt=asked, sampling=Sampling(**sampling), constraint=constraint)
 
 
-async def ask(engine: LlamaCpp, asked: Work, seconds: float = 30) -> Said:
+async def ask(engine: LlamaCpp, asked: Work, seconds: float = 90) -> Said:
     async with asyncio.timeout(seconds), aclosing(engine.generate(asked)) as lists:
         return Said([chunk async for chunks in lists for chunk in chunks])
 
@@ -90,11 +90,14 @@ class Slots:
             while await self.busy():  # noqa: ASYNC110 - another process has no Event for us
                 await asyncio.sleep(LOOK_SECONDS)
 
-    async def prompt_under_way(self, tokens: int) -> None:
-        """Until so many tokens of a prompt are done and there are more."""
+    async def prompt_under_way(self, tokens: int, answer: asyncio.Task[Any]) -> bool:
+        """Until so many tokens of a prompt are done and there are more; False if its answer came before one looked."""
         async with asyncio.timeout(DEADLINE):
-            while not any(slot.n_prompt_tokens_processed >= tokens for slot in await self.busy()):  # noqa: ASYNC110 - too
+            while not any(slot.n_prompt_tokens_processed >= tokens for slot in await self.busy()):
+                if answer.done():
+                    return False
                 await asyncio.sleep(LOOK_SECONDS)
+        return True
 
     def close(self) -> None:
         self._client.close()

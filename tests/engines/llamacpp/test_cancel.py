@@ -30,8 +30,8 @@ async def slots(engine: LlamaCpp) -> AsyncIterator[Slots]:
 
 
 def crowded() -> float:
-    """How much slower this machine is than an idle one, because others compute on it as well; twice at the most."""
-    return min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), 2.0)
+    """How much slower this machine is than an idle one, since others compute on it as well; five times at the most."""
+    return min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), 5.0)
 
 
 async def best(measure: Callable[[], Awaitable[float]], tries: int, share: float, bound: float) -> float:
@@ -64,11 +64,14 @@ async def test_closing_in_decode_frees_the_slot_within_a_tenth_of_a_second(engin
 @pytest.mark.shows("C.10")
 async def test_closing_in_prefill_frees_the_slot_within_a_second(engine: LlamaCpp, slots: Slots) -> None:
     async def measure() -> float:
-        lists = engine.generate(work(noise(800), max_tokens=1))
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            first = group.create_task(anext(lists))
-            await slots.prompt_under_way(16)
-            first.cancel()
+        under_way = False
+        while not under_way:  # a busy machine may look too late
+            lists = engine.generate(work(noise(800), max_tokens=1))
+            async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+                first = group.create_task(anext(lists))
+                under_way = await slots.prompt_under_way(16, first)
+                first.cancel()
+            await lists.aclose()
         begun = time.perf_counter()
         await slots.all_free()
         return time.perf_counter() - begun

@@ -39,9 +39,8 @@ async def test_only_we_may_reach_the_socket_and_it_goes_with_the_child(model_fil
     socket = Path(child.socket)
     assert (mode(socket), mode(socket.parent)) == (0o600, 0o700)
     assert child.alive
-    begun = time.monotonic()
-    await child.stop()
-    assert time.monotonic() - begun < 5
+    async with asyncio.timeout(30):
+        await child.stop()
     assert not child.alive
     assert not socket.parent.exists()
 
@@ -49,7 +48,7 @@ async def test_only_we_may_reach_the_socket_and_it_goes_with_the_child(model_fil
 async def test_a_child_that_hears_nothing_is_ended_by_force(model_file: Path) -> None:
     child = await Child.start(launch(model_file), 60)
     os.kill(child.pid, signal.SIGSTOP)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await child.stop()
     assert not alive(child.pid)
 
@@ -71,8 +70,8 @@ def test_a_child_dies_with_its_parent(model_file: Path) -> None:
         pid = int(parent.stdout.readline())
         assert alive(pid)
         parent.kill()
-        parent.wait(5)
-    deadline = time.monotonic() + 5
+        parent.wait(30)
+    deadline = time.monotonic() + 30
     while alive(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -92,7 +91,7 @@ async def test_a_child_that_dies_is_started_again(model_file: Path) -> None:
             running = await supervisor.ready()
             pids.append(running.child.pid)
             os.kill(running.child.pid, signal.SIGKILL)
-            assert await running.gone(5)
+            assert await running.gone(30)
             assert supervisor.child is None
         await supervisor.ready()
         assert supervisor.starts == 3
