@@ -60,7 +60,7 @@ class Heard:
 
 async def driven(exchange: Exchange) -> Heard:
     heard = Heard()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         try:
             await exchange.begin()
             await exchange.drive(heard)
@@ -83,7 +83,7 @@ async def test_everything_is_told_and_the_end_comes_once(engine: FakeEngine, end
 async def test_the_json_body_is_the_fold_of_what_would_be_told(engine: FakeEngine, ends: Ends) -> None:
     engine.says(Text("Hel"), Text("lo"))
     exchange = make(engine, ends)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         body = await exchange.result()
     assert isinstance(body, ChatCompletion)
     assert body.choices[0].message.content == "Hello"
@@ -184,7 +184,7 @@ async def test_a_driver_that_is_cancelled_frees_the_engine(engine: FakeEngine, e
     gate = engine.holds(after=1)
     exchange = make(engine, ends)
     driving = asyncio.ensure_future(driven(exchange))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await gate.reached.wait()
         driving.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -198,7 +198,7 @@ async def test_an_interruption_is_told_at_once(engine: FakeEngine, ends: Ends) -
     gate = engine.holds(after=1)
     exchange = make(engine, ends)
     driving = asyncio.ensure_future(driven(exchange))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await gate.reached.wait()
         exchange.interrupt(SHUTTING)
         heard = await driving
@@ -211,7 +211,7 @@ async def test_an_interruption_before_the_first_word_is_raised(engine: FakeEngin
     gate = engine.holds()
     exchange = make(engine, ends)
     beginning = asyncio.ensure_future(exchange.begin())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await gate.reached.wait()
         exchange.interrupt(SHUTTING)
         with pytest.raises(Unavailable):
@@ -234,7 +234,7 @@ async def test_an_interruption_between_the_first_word_and_the_next_is_told(engin
 async def test_an_engine_that_says_nothing_is_given_up(engine: FakeEngine, ends: Ends) -> None:
     engine.holds()
     exchange = make(engine, ends, deadlines=Deadlines(first=0.04, idle=0.04, total=5))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(EngineFailed):
             await exchange.begin()
         await exchange.leave()
@@ -277,7 +277,7 @@ async def test_nothing_of_several_answers_gets_lost_while_a_reader_is_slow(engin
             for _ in range(10):
                 await asyncio.sleep(0)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await exchange.begin()
         await exchange.drive(slow)
         await exchange.leave()
@@ -308,7 +308,7 @@ async def test_the_first_of_several_that_fails_ends_them_all(engine: FakeEngine,
     def tell(told: Told) -> None:
         running.extend(engine.running for each in told if isinstance(each, StreamFault))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await exchange.drive(tell)
         await exchange.leave()
     assert running == [0]
@@ -319,7 +319,7 @@ async def test_one_of_several_that_fails_before_the_first_word_is_raised(engine:
     engine.answers()
     engine.fails(Unavailable("Not ready."))
     exchange = make(engine, ends, choices=2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(Unavailable):
             await exchange.begin()
         await exchange.leave()
@@ -331,7 +331,7 @@ async def test_several_answers_end_with_who_leaves(engine: FakeEngine, ends: End
         engine.says(Text("a"), Text("b"))
         engine.holds(after=1)
     exchange = make(engine, ends, choices=2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await exchange.begin()
         await exchange.leave()
     assert engine.running == 0
@@ -345,7 +345,7 @@ async def test_several_answers_are_interrupted_together(engine: FakeEngine, ends
         gates.append(engine.holds(after=1))
     exchange = make(engine, ends, choices=2)
     driving = asyncio.ensure_future(driven(exchange))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         for gate in gates:
             await gate.reached.wait()
         exchange.interrupt(SHUTTING)
@@ -380,7 +380,7 @@ async def test_a_slow_reader_slows_the_engine_down(ends: Ends) -> None:
 
     exchange = make(engine, ends)
     driving = asyncio.ensure_future(exchange.drive(slow))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await stuck.wait()
         for _ in range(10):
             await asyncio.sleep(0)

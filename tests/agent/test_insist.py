@@ -45,7 +45,7 @@ def make(engine: FakeEngine, *, tries: int = 2, **changes: object) -> Run:
 
 async def driven(run: Run) -> list[Event]:
     heard: list[Event] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await run.drive(heard.extend)
     return heard
 
@@ -84,7 +84,7 @@ async def test_the_place_at_the_model_is_kept_until_the_last_try_is_over() -> No
     def tell(events: list[Event]) -> None:
         running.append(admission.running)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await run.drive(tell)
     assert run.response.status == "completed"
     assert set(running[:-1]) == {1}
@@ -98,7 +98,7 @@ async def test_an_interruption_ends_a_later_try_too() -> None:
     gate = engine.holds(after=0)
     run = make(engine)
     task = asyncio.create_task(driven(run))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await gate.reached.wait()
         run.interrupt(Unavailable("The server is shutting down."))
         events = await task

@@ -42,7 +42,7 @@ async def driven(run: Run) -> list[Event]:
     async def tell(events: list[Event]) -> None:
         heard.extend(events)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await run.drive(tell)
     assert [event.sequence_number for event in heard] == list(range(len(heard)))
     assert fold(heard) == run.response
@@ -303,7 +303,7 @@ async def killed(engine: FakeEngine, errand: Errand, until: str) -> list[Entry]:
             await asyncio.get_running_loop().create_future()
 
     task = asyncio.create_task(run.drive(tell))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         entries: list[Entry] = await stopped
     task.cancel()
     await asyncio.wait([task])
@@ -317,7 +317,7 @@ async def resumed(errand: Errand, entries: list[Entry]) -> Run:
     replay.open()
     replay.feed(entries)
     run = Run(errand.first(), replay.emitter, Ends(), None, Beyond(course=errand, remains=found))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await run.drive(lambda events: None)
     return run
 
@@ -334,7 +334,7 @@ async def test_a_call_that_was_running_when_the_server_died_is_never_run_again(e
 
     errand.adder._doing = begins
     task = asyncio.create_task(run.drive(lambda events: None))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await began.wait()
     entries = [entry for each in run.log for entry in each]
     task.cancel()

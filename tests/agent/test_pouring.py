@@ -82,7 +82,7 @@ def run_of(engine: FakeEngine, **deadlines: float) -> Run:
 
 async def driven(run: Run) -> list[Event]:
     heard: list[Event] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await run.drive(heard.extend)
     return heard
 
@@ -123,7 +123,7 @@ async def test_a_reader_that_is_slow_is_waited_for_and_is_not_the_engines_silenc
         heard.extend(events)
         return patient() if any(getattr(event, "delta", "") == "b" for event in events) else None
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await run.drive(tell)
     assert isinstance(heard[-1], Completed)
     assert waiting == [False]
@@ -148,7 +148,7 @@ async def test_a_run_that_is_interrupted_while_it_pours_ends_for_that_reason() -
     engine = Pouring([*LISTS[:2]], then=pause)
     run = run_of(engine)
     driving = asyncio.create_task(driven(run))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await said.wait()
         run.interrupt(Unavailable("The server is shutting down."))
         told = await driving

@@ -43,7 +43,7 @@ async def driven(run: Run) -> list[Event]:
     async def tell(events: list[Event]) -> None:
         heard.extend(events)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await run.drive(tell)
     return heard
 
@@ -165,7 +165,7 @@ async def test_a_cancelled_driver_frees_the_engine_and_cancel_ends_the_response_
     gate = engine.holds(after=1)
     run = make(engine, ends)
     driver = asyncio.ensure_future(run.drive(lambda events: None))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await gate.reached.wait()
         driver.cancel()
         await asyncio.wait([driver])
@@ -193,7 +193,7 @@ async def test_a_run_waits_for_its_place_before_it_is_in_progress(engine: FakeEn
             begun.set()
 
     driver = asyncio.ensure_future(run.drive(tell))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await created.wait()
         assert not begun.is_set()
         first.leave()
@@ -212,7 +212,7 @@ async def test_telling_is_awaited_so_a_slow_reader_slows_the_engine(engine: Fake
             await go_on.wait()
 
     driver = asyncio.ensure_future(make(engine, ends).drive(tell))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await told.wait()
         assert engine.running == 1
         go_on.set()
@@ -237,7 +237,7 @@ async def test_the_end_is_kept_before_it_is_told(engine: FakeEngine, ends: Ends)
         kept.append((run.response.status, len(told), len(ends.told)))
 
     run = make(engine, ends, keep)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await run.drive(lambda events: told.extend(events))
     ((status, before, ended),) = kept
     assert (status, ended) == ("completed", 0)
@@ -291,7 +291,7 @@ async def test_a_driver_that_goes_away_while_the_end_is_kept_has_ended_the_run_a
 
     run = make(engine, ends, keep)
     driver = asyncio.ensure_future(run.drive(None))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await reached.wait()
     driver.cancel()
     await asyncio.wait([driver])
@@ -306,7 +306,7 @@ async def test_a_run_that_is_steered_ends_where_it_is(engine: FakeEngine, ends: 
     gate = engine.holds(after=1)
     run = make(engine, ends)
     driving = asyncio.create_task(driven(run))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await gate.reached.wait()
         assert run.steer()
         events = await driving
@@ -322,7 +322,7 @@ async def test_a_call_that_has_begun_is_not_broken_off(engine: FakeEngine, ends:
     gate = engine.holds(after=1)
     run = make(engine, ends, declared=Declared({"look": Offer("function", "look")}))
     driving = asyncio.create_task(driven(run))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await gate.reached.wait()
         assert not run.steer()
         gate.open()

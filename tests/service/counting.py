@@ -58,7 +58,7 @@ class Watched:
 
     async def until(self, name: str, times: int = 1) -> None:
         """It was asked for this as often as that."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while self.calls.count(name) < times:
                 self._called.clear()
                 await self._called.wait()

@@ -189,7 +189,7 @@ class House:
 
     async def settled(self) -> None:
         """All that was taken up here has come to its end."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self.jobs._tasks.settled()
             await self.sessions.drained()
 
@@ -232,7 +232,7 @@ class House:
 async def heard(source: Source) -> list[Event]:
     """All events, to the last."""
     listener = Listener(source)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await listener.drive()
     source.leave()
     return listener.events
@@ -261,14 +261,14 @@ class Listener:
         return first.response.id
 
     async def until(self, kind: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not any(event.type == kind for event in self.events):
                 self._news.clear()
                 await self._news.wait()
 
     async def all(self) -> list[Event]:
         assert self._task is not None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self._task
         self.source.leave()
         return self.events

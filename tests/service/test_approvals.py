@@ -267,7 +267,7 @@ async def test_of_two_servers_that_are_told_at_once_one_does_it(postgres: Postgr
             one, other = [Approvals(store, TTL) for store in stores]
             for _ in range(10):
                 request = await asked(one)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     outcomes = await asyncio.gather(
                         *(each.use(TENANT, str(request.id), DEED) for each in (one, other) * 3), return_exceptions=True
                     )

@@ -38,7 +38,7 @@ async def answered(planner: Planner, **fields: Any) -> Response:
     body = {"model": "fake", "input": "Where?", "tools": [FILES, MINE], "store": False, **fields}
     undertaking = await planner.plan("default", decode_create(encode(body), Limits()))
     run = Run(undertaking.plan, undertaking.emitter(None), lambda run: None, None, undertaking.beyond)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await run.drive(None)
     if run.error is not None:
         raise run.error

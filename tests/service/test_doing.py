@@ -82,20 +82,20 @@ async def test_what_takes_too_long_is_given_up_and_its_place_is_free() -> None:
     doer = await work.find("vectors", "embed")
     for _ in range(2):
         with pytest.raises(EngineFailed, match="took longer than"):
-            async with asyncio.timeout(5), work.place(doer, "default"):
+            async with asyncio.timeout(30), work.place(doer, "default"):
                 await asyncio.Event().wait()
 
 
 async def test_the_queue_is_the_models_own_and_bounded() -> None:
     work = doing(slots=1)
     doer = await work.find("vectors", "embed")
-    async with asyncio.timeout(5), work.place(doer, "default"):
+    async with asyncio.timeout(30), work.place(doer, "default"):
         waiting = asyncio.ensure_future(_pass(work))
         await asyncio.sleep(0)
         with pytest.raises(Busy):
             async with work.place(doer, "default"):
                 pass
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await waiting
 
 

@@ -151,7 +151,7 @@ async def test_a_store_that_stumbles_is_asked_again() -> None:
         follower = Listener(await other.following.replay(TENANT, response_id)).start()
         await follower.until("response.queued")
         owner.store.down = {"get", "read"}
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await owner.store.refused.wait()
         owner.store.down = set()
         gate.open()
@@ -205,7 +205,7 @@ async def test_a_slow_reader_of_an_old_response_is_waited_for() -> None:
         assert len(told) == 1
         assert not source.waits  # it is the reader who is slow
         free.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await task
         assert max(told) <= telling._AT_ONCE + 10
 
@@ -239,7 +239,7 @@ async def test_who_waits_for_somebody_else_says_so_that_silence_can_be_broken() 
         await gate.reached.wait()
         for one in (listener, follower):
             await one.until("response.in_progress")
-            async with asyncio.timeout(10):  # between two looks at the log a follower waits, and is seen to
+            async with asyncio.timeout(30):  # between two looks at the log a follower waits, and is seen to
                 while not one.source.waits:  # noqa: ASYNC110 - there is no event for it, and nothing is slept away
                     await asyncio.sleep(0)
         gate.open()
@@ -260,7 +260,7 @@ async def test_the_result_of_one_that_another_server_works_on_is_waited_for() ->
         results = asyncio.gather(first.source.result(), joined.source.result())
         await gate.reached.wait()
         gate.open()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             mine, theirs = await results
         assert mine == theirs
         assert msgspec.json.decode(mine, type=Response).status == "completed"

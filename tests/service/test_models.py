@@ -140,7 +140,7 @@ async def test_who_waits_comes_in_when_engines_come_back_though_nobody_else_asks
     assert waiting is not None
     attending = asyncio.ensure_future(directory.attend())
     engine.slots = 2
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await waiting.ready()
     attending.cancel()
     await asyncio.wait([attending])

@@ -143,7 +143,7 @@ async def test_who_starts_when_a_store_is_back_takes_nobody_for_dead_before_a_si
         await gate.reached.wait()
         clock.jump(LEASE + 1)  # nobody could renew anything
         starting = asyncio.ensure_future(other.jobs.attend())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await other.store.looked.wait()
         await gives_a_sign_and_goes_on(owner, other, gate, response_id)
         starting.cancel()
@@ -421,7 +421,7 @@ async def test_whichever_operation_of_the_store_fails_everything_ends_once_and_a
             house.store.fails_at = number
             attending = asyncio.ensure_future(house.jobs.attend())
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     await scenario(house)
             except Unavailable:  # the client was told, before anything was promised
                 refused += 1

@@ -115,10 +115,10 @@ async def failing_at(numbers: range, scene: Scene, late: bool) -> bool:
     engine = FakeEngine(FakeSettings(at_once=1))
     async with serving(engine, watched.as_store(), keeping=Keeping(lease=1.0), queue=0) as made:
         with suppress(Unavailable):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 told = await scene(made)
         reached = len(watched.calls) > numbers.start
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await made.sessions.drained()
         await made.keeper.drain(5.0)
         watched.fail_at = range(0)
@@ -199,7 +199,7 @@ async def test_nobody_takes_over_what_has_an_end_that_is_still_to_be_written(
         response = last(await heard(stream))
         await watched.until("finish", 3)
         watched.fail_all = False
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while response.id not in made.keeper._held:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0)
         watched.ahead = made.keeper.settings.lease + 1.0

@@ -75,7 +75,7 @@ async def order_of(server: Api, gate_tier: str, tiers: list[str]) -> list[str]:
     """In which order these end, that all wait while another one is made."""
     gate = server.engine.holds()
     first = Client(server.app, service_tier=gate_tier)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await gate.reached.wait()
     ended: list[str] = []
 
@@ -89,14 +89,14 @@ async def order_of(server: Api, gate_tier: str, tiers: list[str]) -> list[str]:
         await asyncio.sleep(0)
     await _all_wait(server, len(tiers))
     gate.open()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await asyncio.gather(*asking, first.request)
     return ended
 
 
 async def _all_wait(server: Api, many: int) -> None:
     life: Any = server.app.lifecycle
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while life.parts.models.waiting() < many:  # noqa: ASYNC110 - the queue tells nobody
             await asyncio.sleep(0)
 

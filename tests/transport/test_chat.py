@@ -317,7 +317,7 @@ async def test_a_client_that_leaves_ends_the_engines_work_at_once() -> None:
                 server.engine.says(Text("Hel"), Text("lo"))
                 gates.append(server.engine.holds(after=1))
             client = Client(server.app, "POST", PATH, **{**HI, **body})
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 for gate in gates:
                     await gate.reached.wait()
                 client.leaves()
@@ -330,7 +330,7 @@ async def test_a_client_that_leaves_before_the_first_word_ends_it_too() -> None:
     async with api() as server:
         gate = server.engine.holds()
         client = Client(server.app, "POST", PATH, **HI, stream=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await gate.reached.wait()
             client.leaves()
             await client.request
@@ -343,7 +343,7 @@ async def test_the_end_of_the_servers_grace_is_told_in_the_stream() -> None:
         server.engine.says(Text("Hel"), Text("lo"))
         gate = server.engine.holds(after=1)
         asking = asyncio.ensure_future(server.post(PATH, {**HI, "stream": True}))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await gate.reached.wait()
             server.app.lifecycle.interrupt()
             answer = await asking
@@ -363,7 +363,7 @@ async def test_a_model_that_is_busy_is_a_429_and_several_answers_wait_for_each_o
         server.engine.says(Text("Hel"))
         gate = server.engine.holds(after=1)
         asking = asyncio.ensure_future(server.post(PATH, HI))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await gate.reached.wait()
             busy, again = [await server.post(PATH, HI) for _ in range(2)]
             gate.open()
@@ -378,7 +378,7 @@ async def test_a_model_that_is_busy_is_a_429_and_several_answers_wait_for_each_o
 async def heard(client: Client, *ends: bytes) -> bytes:
     """All that came until each of these had come in turn."""
     body = b""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         for end in ends:
             before = len(body)
             while end not in body[before:]:

@@ -161,7 +161,7 @@ async def test_a_client_that_goes_away_frees_the_engine_of_all(server: Api) -> N
         server.engine.says(Text(text))
         gates.append(server.engine.holds(after=1))
     client = Client(server.app, n=3, stream=False)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         for gate in gates:
             await gate.reached.wait()
         client.leaves()

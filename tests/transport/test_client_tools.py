@@ -263,7 +263,7 @@ async def test_thoughts_before_a_call_are_sealed_with_their_own_item() -> None:
 
 
 async def test_a_response_does_not_wait_for_what_is_more_than_a_text() -> None:
-    async with api() as server, asyncio.timeout(10):
+    async with api() as server, asyncio.timeout(30):
         server.engine.says(*calling("shell", {"commands": ["ls"]}), *calling("weather", "{}", 1))
         response = await responded(server, stream=True, tools=[SHELL, WEATHER], wait_for_tool_outputs=True)
         assert [item["type"] for item in response["output"]] == ["shell_call", "function_call"]

@@ -258,7 +258,7 @@ async def test_a_client_that_leaves_ends_the_model_s_work() -> None:
     async with api() as server:
         gate = server.engine.holds()
         client = Client(server.app, "POST", "responses/compact", model="fake", input="hi")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await gate.reached.wait()
             client.leaves()
             await client.request

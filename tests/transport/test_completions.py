@@ -232,7 +232,7 @@ async def test_a_client_that_leaves_ends_the_engines_work() -> None:
             server.engine.says(Text("Hel"), Text("lo"))
             gates.append(server.engine.holds(after=1))
         client = Client(server.app, "POST", PATH, **{**ONCE, "prompt": ["a", "b"]}, stream=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             for gate in gates:
                 await gate.reached.wait()
             client.leaves()

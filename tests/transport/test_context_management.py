@@ -63,7 +63,7 @@ async def test_a_context_beyond_the_threshold_is_compacted_before_the_question_i
 @pytest.mark.shows("A.41")
 @pytest.mark.parametrize("fields", [{}, {"background": True}, {"store": False}])
 async def test_the_stream_is_strict_and_is_told_again_to_the_byte(fields: dict[str, Any]) -> None:
-    async with api() as server, asyncio.timeout(10):
+    async with api() as server, asyncio.timeout(30):
         answer, events = await streamed(server, **fields)
         told = [event["type"].removeprefix("response.") for event in events if "queued" not in event["type"]]
         assert told[:6] == [
@@ -220,7 +220,7 @@ async def test_a_response_goes_on_without_a_compaction_that_failed_if_it_fits() 
 
 
 async def test_one_place_at_the_model_is_enough() -> None:
-    async with api(engine=FakeEngine(FakeSettings(at_once=1))) as server, asyncio.timeout(10):
+    async with api(engine=FakeEngine(FakeSettings(at_once=1))) as server, asyncio.timeout(30):
         assert kinds(await compacting(server)) == ["compaction", "message"]
         _, events = await streamed(server, background=True)
         assert events[-1]["type"] == "response.completed"
@@ -255,7 +255,7 @@ async def test_a_trigger_gives_the_compaction_and_no_answer() -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"background": True}, {"store": False}])
 async def test_a_trigger_is_streamed_as_anything_else(fields: dict[str, Any]) -> None:
-    async with api() as server, asyncio.timeout(10):
+    async with api() as server, asyncio.timeout(30):
         answer, events = await streamed(server, input=[*LONG, TRIGGER], context_management=None, **fields)
         final: Any = accumulate(events).to_dict()
         assert kinds(final) == ["compaction"]

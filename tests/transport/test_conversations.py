@@ -273,7 +273,7 @@ async def test_what_means_nothing_is_named_in_a_header(server: Api) -> None:
 @pytest.mark.shows("B.22", "B.26")
 async def test_parallel_responses_neither_lose_nor_interleave_their_turns(server: Api) -> None:
     made = (await server.made("conversations", {}))["id"]
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         for number in range(50):
             group.create_task(server.create(input=str(number), conversation=made, stream=False))
     seen: list[str] = []

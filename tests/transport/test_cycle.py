@@ -19,7 +19,7 @@ def cancelling() -> int:
 
 
 async def awaited(what: object) -> bytes:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return what if isinstance(what, bytes) else await what  # type: ignore[misc]  # as a Line gives it
 
 
@@ -127,7 +127,7 @@ async def test_a_reader_who_is_slow_is_waited_for_by_everything() -> None:
     assert waiting is not None
     assert carrier.transport.writes == []
     carrier.resume_writing()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await waiting
     assert (len(carrier.transport.writes), cycle.complete) == (1, True)
 

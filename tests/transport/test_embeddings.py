@@ -190,7 +190,7 @@ class Waiting(FakeEngine):
 
 async def test_a_client_that_leaves_cancels_the_work_and_frees_its_place() -> None:
     engine = Waiting()
-    async with asyncio.timeout(5), api(engine=engine) as fake:
+    async with asyncio.timeout(30), api(engine=engine) as fake:
         client = Client(fake.app, "POST", "embeddings", model="fake", input="a")
         await engine.begun.wait()
         client.leaves()
@@ -202,7 +202,7 @@ async def test_a_client_that_leaves_cancels_the_work_and_frees_its_place() -> No
 
 async def test_a_full_queue_is_a_429() -> None:
     engine = Waiting()
-    async with asyncio.timeout(5), api(engine=engine, queue=0) as fake:
+    async with asyncio.timeout(30), api(engine=engine, queue=0) as fake:
         client = Client(fake.app, "POST", "embeddings", model="fake", input="a")
         await engine.begun.wait()
         answer = await fake.post("embeddings", {"model": "fake", "input": "a"})

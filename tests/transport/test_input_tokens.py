@@ -118,7 +118,7 @@ class Slow(FakeEngine):
 
 async def test_only_so_many_are_counted_at_once_and_only_so_many_wait() -> None:
     engine = Slow()
-    async with api(engine=engine, queue=2) as server, asyncio.timeout(10):
+    async with api(engine=engine, queue=2) as server, asyncio.timeout(30):
         asked = [asyncio.ensure_future(counted(server, {"input": "hi"})) for _ in range(AT_ONCE + 3)]
         refused, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         assert [task.result().status for task in refused] == [Busy.status]

@@ -141,7 +141,7 @@ async def test_a_background_response_that_waited_has_its_prompt_as_it_was(folder
     async with api(prompt_dir=folder, background_slots=1) as server:
         gate = server.engine.holds()
         first = await server.create(background=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await gate.reached.wait()
         second = await server.create(background=True, prompt=greeting())
         (folder / "greeting.toml").unlink()
@@ -203,7 +203,7 @@ async def test_a_response_that_follows_a_steered_one_is_not_told_the_prompt_twic
         gate = server.engine.holds(after=1)
         talk.asks(prompt=greeting(), stream_options={"include_obfuscation": False})
         created = await talk.next()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await gate.reached.wait()
         steer = {"previous_response_id": created["response"]["id"], "input": "and now?"}
         talk.sends(json.dumps({"type": "response.steer", **steer}))

@@ -184,7 +184,7 @@ async def test_a_stream_that_has_nothing_to_tell_for_long_begins_with_pings() ->
 
 
 async def test_a_client_that_leaves_frees_the_engine() -> None:
-    async with api(engine=FakeEngine(FakeSettings(at_once=1))) as server, asyncio.timeout(10):
+    async with api(engine=FakeEngine(FakeSettings(at_once=1))) as server, asyncio.timeout(30):
         server.engine.says(Text("a"), Text("b"))
         server.engine.holds(after=1)
         client = caller(server, stream=True)

@@ -76,7 +76,7 @@ async def test_an_unknown_model_is_not_found() -> None:
 
 
 async def test_a_full_server_says_when_to_come_back() -> None:
-    async with api(engine=FakeEngine(FakeSettings(at_once=1)), queue=1) as server, asyncio.timeout(10):
+    async with api(engine=FakeEngine(FakeSettings(at_once=1)), queue=1) as server, asyncio.timeout(30):
         gate = server.engine.holds()
         waiting = [asyncio.ensure_future(server.post("messages", HI)) for _ in range(3)]
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

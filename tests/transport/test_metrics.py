@@ -76,7 +76,7 @@ async def test_queues_are_told_by_model_and_tier() -> None:
         asked = [{"service_tier": tier} for tier in ("default", "priority", "flex", "flex")]
         bodies = [{"model": "fake", "input": "hi", **one} for one in asked]
         tasks = [asyncio.ensure_future(server.post("responses", body)) for body in bodies]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while (found := await told(server)).get(("antiphon_queue_waiting", "fake flex")) != 2:  # noqa: ASYNC110 - polled, as Prometheus does
                 await asyncio.sleep(0.005)
         assert found["antiphon_queue_running", "fake"] == 1
@@ -93,7 +93,7 @@ async def test_lanes_of_websockets_are_told() -> None:
     async with api(engine=FakeEngine(FakeSettings(delay=3600.0))) as server, talking(server.app) as talk:
         for _ in range(3):
             talk.asks()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while (found := await told(server))["antiphon_websocket_creates", "waiting"] != 2:  # noqa: ASYNC110 - polled
                 await asyncio.sleep(0.005)
         assert found["antiphon_websocket_creates", "running"] == 1
@@ -101,7 +101,7 @@ async def test_lanes_of_websockets_are_told() -> None:
 
 
 async def test_leases_and_the_live_log_are_told() -> None:
-    async with api(engine=FakeEngine(FakeSettings(delay=3600.0))) as server, asyncio.timeout(10):
+    async with api(engine=FakeEngine(FakeSettings(delay=3600.0))) as server, asyncio.timeout(30):
         made = await server.made("responses", {"model": "fake", "input": "hi", "background": True})
         while (await told(server))["antiphon_leases_held", ""] != 1:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.005)

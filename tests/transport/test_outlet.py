@@ -77,7 +77,7 @@ async def test_a_reader_who_is_slow_is_waited_for(cycle: Cycle, carrier: Carrier
     waiting = outlet.tell([delta(0)])
     assert waiting is not None
     carrier.resume_writing()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await waiting
 
 

@@ -337,7 +337,7 @@ async def test_a_client_that_leaves_ends_the_pause(server: Api) -> None:
     stream = Stream(server)
     call_id = await stream.call()
     stream.client.leaves()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await stream.client.request
     refused = await submit(server, stream.id, call_id)
     assert (refused.status, refused.error["code"]) == (400, "response_not_waiting")

@@ -175,7 +175,7 @@ async def test_messages_of_a_websocket_are_traced_each_by_itself(collector: Coll
 
 
 async def test_a_background_response_is_part_of_the_trace_that_asked_for_it(collector: Collector) -> None:
-    async with traced(collector) as server, asyncio.timeout(10):
+    async with traced(collector) as server, asyncio.timeout(30):
         for _ in range(2):  # the first one may wait until the queue was looked at
             made = await server.made("responses", {"model": "fake", "input": "hi", "background": True})
             while (await server.get(f"responses/{made['id']}")).json()["status"] != "completed":  # noqa: ASYNC110 - polled
@@ -222,7 +222,7 @@ async def test_requests_know_nothing_of_a_collector_that_fails(
     collector.status = 400 if fault == "refuses" else 200
     if fault == "hangs":
         collector.answers.clear()
-    async with asyncio.timeout(15), api(otlp_endpoint=url) as server:
+    async with asyncio.timeout(30), api(otlp_endpoint=url) as server:
         for _ in range(20):
             await server.create()
         await asyncio.to_thread(_flushed, server)

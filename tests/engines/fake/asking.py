@@ -81,5 +81,5 @@ def work(prompt: Prompt | str, *, sampling: Sampling | None = None, **fields: An
 async def ask(engine: FakeEngine, asked: Work | Prompt | str) -> Said:
     if not isinstance(asked, Work):
         asked = work(asked)
-    async with asyncio.timeout(10), aclosing(engine.generate(asked)) as lists:
+    async with asyncio.timeout(30), aclosing(engine.generate(asked)) as lists:
         return Said([chunks async for chunks in lists])

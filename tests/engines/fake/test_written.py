@@ -102,7 +102,7 @@ async def test_it_fails_after_so_many_chunks(engine: FakeEngine, after: int) -> 
     heard: list[str] = []
 
     async def hear() -> None:
-        async with asyncio.timeout(5), aclosing(engine.generate(work("hi"))) as lists:
+        async with asyncio.timeout(30), aclosing(engine.generate(work("hi"))) as lists:
             async for chunks in lists:
                 heard.extend(chunk.text for chunk in chunks)
 
@@ -122,7 +122,7 @@ async def test_it_can_fail_in_an_automatic_answer(engine: FakeEngine) -> None:
 async def test_a_gate_holds_it_at_a_chunk(engine: FakeEngine) -> None:
     engine.says(Text("Hel"), Text("lo"))
     gate = engine.holds(after=1)
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(ask(engine, "hi"))
         await gate.reached.wait()
         assert engine.running == 1
@@ -135,7 +135,7 @@ async def test_a_gate_holds_it_at_a_chunk(engine: FakeEngine) -> None:
 async def test_it_waits_for_an_event_of_the_test(engine: FakeEngine) -> None:
     event = asyncio.Event()
     engine.waits(event, after=2)
-    async with asyncio.timeout(5), aclosing(engine.generate(work("hi"))) as lists:
+    async with asyncio.timeout(30), aclosing(engine.generate(work("hi"))) as lists:
         await anext(lists)
         await anext(lists)
         third = asyncio.ensure_future(anext(lists))
@@ -147,7 +147,7 @@ async def test_it_waits_for_an_event_of_the_test(engine: FakeEngine) -> None:
 
 async def test_closing_the_iterator_cancels(engine: FakeEngine) -> None:
     lists = engine.generate(work("hi"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await anext(lists)
         assert (engine.running, engine.cancelled) == (1, 0)
         await lists.aclose()
@@ -157,7 +157,7 @@ async def test_closing_the_iterator_cancels(engine: FakeEngine) -> None:
 async def test_cancelling_the_task_that_waits_cancels(engine: FakeEngine) -> None:
     gate = engine.holds()
     asking = asyncio.ensure_future(ask(engine, "hi"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await gate.reached.wait()
         asking.cancel()
         await asyncio.wait([asking])
@@ -166,7 +166,7 @@ async def test_cancelling_the_task_that_waits_cancels(engine: FakeEngine) -> Non
 
 
 async def test_closing_after_the_last_chunk_cancels_nothing(engine: FakeEngine) -> None:
-    async with asyncio.timeout(5), aclosing(engine.generate(work("hi"))) as lists:
+    async with asyncio.timeout(30), aclosing(engine.generate(work("hi"))) as lists:
         async for chunks in lists:
             if chunks[-1].finish:
                 break
@@ -190,7 +190,7 @@ async def test_streams_take_turns_after_each_burst(burst: int) -> None:
             async for _ in lists:
                 order.append(name)
 
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         tasks.create_task(listen("a"))
         tasks.create_task(listen("b"))
     turns = [len(list(group)) for _, group in groupby(order)]
