@@ -4,9 +4,10 @@ A connection that nobody closed would be noticed by the garbage collector, in th
 """
 
 import asyncio
+import socket
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,15 @@ async def tcp(behave: Behaviour, port: int = 0, host: str = "127.0.0.1", **optio
     finally:
         server.close()
         await connections.end()
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """Where nobody listens, and which nobody else is given: only servers with `reuse_port` may come and go there."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        one.bind(("127.0.0.1", 0))
+        yield one.getsockname()[1]
 
 
 @asynccontextmanager

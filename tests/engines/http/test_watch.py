@@ -17,6 +17,7 @@ from tests.asgi import call
 from tests.engines.http.asking import ask, opened, post, server
 from tests.engines.http.stub import DIALECTS, Stub, standing_in, tcp
 from tests.engines.upstream import Reader, Writer, answer, request
+from tests.listening import held_port
 
 pytestmark = pytest.mark.anyio
 
@@ -81,15 +82,18 @@ async def test_what_a_model_of_ollama_cannot_do_is_not_honoured() -> None:
 
 @pytest.mark.shows("C.21", "C.28")
 async def test_an_engine_that_is_down_at_the_start_is_found_when_it_comes() -> None:
-    async with tcp(Stub(DIALECTS["vllm"]).serve) as port:
-        pass  # a port that is free again
+    with held_port() as port:
+        await _found_when_it_comes(port)
+
+
+async def _found_when_it_comes(port: int) -> None:
     async with server(f"vllm://127.0.0.1:{port}") as app:
         assert (await call(app, "GET", "/ready")).status == 503
         told = await post(app)
         assert told.status == 503
         assert told.error["code"] == "service_unavailable"
         assert told.header(b"retry-after")
-        async with tcp(Stub(DIALECTS["vllm"]).serve, port):
+        async with tcp(Stub(DIALECTS["vllm"]).serve, port, reuse_port=True):
             async with asyncio.timeout(30):
                 while True:
                     if (await call(app, "GET", "/ready")).status == 200:
@@ -103,8 +107,18 @@ async def test_an_engine_that_went_away_is_noticed_and_asked_anew_when_it_is_bac
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    stub = Stub(DIALECTS["vllm"])
-    async with tcp(stub.serve) as port:
+    with held_port() as port:
+        await _went_away_and_came_back(port)
+    told = [record.getMessage() for record in caplog.records if record.name == watch.__name__]
+    assert [line.split(" at ")[1].split(" ", 1)[1].split(" (")[0].split(",")[0].split(";")[0] for line in told] == [
+        "is there",
+        "is not there",
+        "is there",
+    ]
+
+
+async def _went_away_and_came_back(port: int) -> None:
+    async with tcp(Stub(DIALECTS["vllm"]).serve, port, reuse_port=True):
         engine = build_engine(Config(engine=f"vllm://127.0.0.1:{port}"))
         await engine.open()
         assert (await ask(engine)).error is None
@@ -114,18 +128,12 @@ async def test_an_engine_that_went_away_is_noticed_and_asked_anew_when_it_is_bac
         await until(engine, False)
         assert engine.serves("m"), "what is known of it stays known"
         other = Stub(DIALECTS["sglang"])
-        async with tcp(other.serve, port):
+        async with tcp(other.serve, port, reuse_port=True):
             await until(engine, True)
             assert (await engine.capabilities("m")).version is None
             assert (await ask(engine)).error is None
     finally:
         await engine.close()
-    told = [record.getMessage() for record in caplog.records if record.name == watch.__name__]
-    assert [line.split(" at ")[1].split(" ", 1)[1].split(" (")[0].split(",")[0].split(";")[0] for line in told] == [
-        "is there",
-        "is not there",
-        "is there",
-    ]
 
 
 async def test_what_an_engine_said_stands_until_it_says_something_else() -> None:
