@@ -136,7 +136,7 @@ async def test_a_browser_shows_every_route(tmp_path: Path) -> None:
                 f"--user-data-dir={tmp_path}", "--virtual-time-budget=10000", "--dump-dom",
                 f"http://127.0.0.1:{server.port}/docs",
             ],
-            capture_output=True, timeout=50, check=True,
+            capture_output=True, timeout=150, check=True,
         ).stdout.decode()  # fmt: skip
     for route in Edge(Config()).routes:
         assert f'<span class="path mono">{route.path.replace("...}", "}")}</span>' in shown

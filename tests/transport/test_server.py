@@ -74,7 +74,7 @@ def test_a_name_with_two_addresses_is_listened_on_at_one_port() -> None:
 
 def test_nobody_is_let_wait_in_a_queue_before_the_engines_are_open() -> None:
     [one] = listen(Config(port=0))
-    with one, pytest.raises(ConnectionRefusedError), socket.create_connection(one.getsockname(), timeout=5):
+    with one, pytest.raises(ConnectionRefusedError), socket.create_connection(one.getsockname(), timeout=30):
         pass
 
 

@@ -23,7 +23,7 @@ class Shelf:
 
     def get(self, name: str) -> str:
         self.asked += 1
-        assert self.let.wait(5)
+        assert self.let.wait(30)
         if self.fault is not None:
             raise self.fault
         return name.upper()

@@ -142,7 +142,7 @@ def test_two_processes_can_fetch_at_once(known: Known, tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", program, msgspec.json.encode(known).decode(), str(tmp_path / "cache")]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
-    said = {process.communicate(timeout=50)[0] for process in processes}
+    said = {process.communicate(timeout=150)[0] for process in processes}
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert said == {f"{tmp_path}/cache/models/tiny.gguf\n".encode()}
     assert (tmp_path / "cache" / "models" / "tiny.gguf").read_bytes() == CONTENT
