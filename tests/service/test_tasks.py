@@ -76,10 +76,14 @@ async def test_who_insists_gives_up_in_time_and_who_has_none_asks_once() -> None
     with pytest.raises(Unavailable):
         await insist(ask, 0.0)
     assert asked == 1
-    async with asyncio.timeout(30):
-        with pytest.raises(Unavailable):
-            await insist(ask, 0.05)
-    assert asked > 2
+    for seconds in (0.05, 1.0, 5.0):  # a busy machine may be too late for a second time in the first of them
+        before = asked
+        async with asyncio.timeout(30):
+            with pytest.raises(Unavailable):
+                await insist(ask, seconds)
+        if asked > before + 1:
+            return
+    raise AssertionError("It was asked once each time.")
 
 
 async def test_a_word_reaches_those_who_listen_and_nobody_listens_for_ever() -> None:

@@ -70,10 +70,16 @@ class Player:
 
 
 def playing(
-    kind: type[HttpEngine], *pieces: bytes, hangs_up: bool = True, idle: float = 0.2, first: float = 0.2
+    kind: type[HttpEngine], *pieces: bytes, hangs_up: bool = True, idle: float | None = None, first: float | None = None
 ) -> HttpEngine:
-    """An engine that need not be opened: nobody asks it what it can do."""
-    settings = HttpSettings(engine=f"{kind.name}://nowhere", model=("m",), first_token_timeout=first, idle_timeout=idle)
+    """An engine that need not be opened: nobody asks it what it can do. Only who is silent in the end is waited for."""
+    brief = 30.0 if hangs_up else 0.2
+    settings = HttpSettings(
+        engine=f"{kind.name}://nowhere",
+        model=("m",),
+        first_token_timeout=brief if first is None else first,
+        idle_timeout=brief if idle is None else idle,
+    )
     return kind(settings, Player(pieces, hangs_up))
 
 
