@@ -147,7 +147,7 @@ def test_it_is_known_by_its_declarations_and_by_gpt_oss(kind: str) -> None:
 
 
 async def test_its_functions_are_plain_functions_of_valid_schemas_that_its_calls_fit(kind: str) -> None:
-    async with asyncio.timeout(20), STAGES[kind]() as setting:
+    async with asyncio.timeout(120), STAGES[kind]() as setting:
         functions = setting.built_in.functions(setting.declared)
         names = [one.name for one in functions]
         assert len({*names}) == len(names)
@@ -167,7 +167,7 @@ def _schema(function: FunctionTool) -> Any:
 
 
 async def test_a_call_that_works_is_told_from_its_beginning_to_its_end(kind: str) -> None:
-    async with asyncio.timeout(30), STAGES[kind]() as setting:
+    async with asyncio.timeout(120), STAGES[kind]() as setting:
         tool = setting.begin()
         assert 0 < tool.longest < 3600
         for key, (name, given) in enumerate(setting.calls):
@@ -192,7 +192,7 @@ async def test_a_call_that_works_is_told_from_its_beginning_to_its_end(kind: str
 
 
 async def test_garbage_is_an_error_with_a_sentence_and_items_are_valid_all_the_same(kind: str) -> None:
-    async with asyncio.timeout(60), STAGES[kind]() as setting:
+    async with asyncio.timeout(120), STAGES[kind]() as setting:
         names = [one.name for one in setting.built_in.functions(setting.declared)]
         for name in (*names, "", "nonsense", "x" * 1000):
             for arguments in GARBAGE:
@@ -214,7 +214,7 @@ async def test_garbage_is_an_error_with_a_sentence_and_items_are_valid_all_the_s
 
 
 async def test_a_call_that_was_not_run_says_why_to_the_model(kind: str) -> None:
-    async with asyncio.timeout(20), STAGES[kind]() as setting:
+    async with asyncio.timeout(120), STAGES[kind]() as setting:
         tool = setting.begin()
         for name, given in setting.calls:
             used = tool.unrun(use(name, given), "The canary died.")
@@ -224,7 +224,7 @@ async def test_a_call_that_was_not_run_says_why_to_the_model(kind: str) -> None:
 
 
 async def test_who_waits_no_longer_is_let_go_at_once_and_nothing_goes_on(kind: str) -> None:
-    async with asyncio.timeout(30), STAGES[kind]() as setting:
+    async with asyncio.timeout(120), STAGES[kind]() as setting:
         setting.hang()
         tool = setting.begin()
         before = asyncio.all_tasks()
@@ -243,7 +243,7 @@ async def test_who_waits_no_longer_is_let_go_at_once_and_nothing_goes_on(kind: s
 
 
 async def test_nothing_of_one_response_is_seen_in_another(kind: str) -> None:
-    async with asyncio.timeout(60), STAGES[kind]() as setting:
+    async with asyncio.timeout(120), STAGES[kind]() as setting:
         first, second = setting.begin(), setting.begin()
         told = await play(first, setting.calls)
         assert await play(second, setting.calls) == told
@@ -252,7 +252,7 @@ async def test_nothing_of_one_response_is_seen_in_another(kind: str) -> None:
 
 
 async def test_what_another_server_told_is_taken_up_and_garbage_is_not(kind: str) -> None:
-    async with asyncio.timeout(30), STAGES[kind]() as setting:
+    async with asyncio.timeout(120), STAGES[kind]() as setting:
         first, second = setting.begin(), setting.begin()
         for used in await play(first, setting.calls):
             second.recall(used.said)
@@ -263,7 +263,7 @@ async def test_what_another_server_told_is_taken_up_and_garbage_is_not(kind: str
 
 
 async def test_a_rewriter_changes_nothing_that_it_does_not_know(kind: str) -> None:
-    async with asyncio.timeout(30), STAGES[kind]() as setting:
+    async with asyncio.timeout(120), STAGES[kind]() as setting:
         tool = setting.begin()
         assert tool.rewriter() is None  # there is nothing yet that could be cited
         await play(tool, setting.calls)
@@ -278,7 +278,7 @@ async def test_a_rewriter_changes_nothing_that_it_does_not_know(kind: str) -> No
 @pytest.mark.shows("E.8")
 async def test_no_secret_of_the_operator_is_told_to_anybody(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with asyncio.timeout(60), STAGES[kind]() as setting:
+    async with asyncio.timeout(120), STAGES[kind]() as setting:
         tool = setting.begin("web_search_call.results", "web_search_call.action.sources")
         told = repr(await play(tool, setting.calls)) + repr(setting.built_in.functions(setting.declared))
         for name, _ in setting.calls:

@@ -37,7 +37,7 @@ def wanting(*sources: Source, times: int = 1) -> Attached:
 
 async def brought(*sources: Source, by: Attachments | None = None, tenant: str = "t", times: int = 1) -> list[str]:
     attached = wanting(*sources, times=times)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await (by or Attachments(egress(OPEN))).bring(tenant, attached)
     assert not attached.wanted
     return [attached.found[source] for source in sources]

@@ -187,7 +187,7 @@ class World:
 
 async def live_through(seed: int, ground: Ground) -> None:
     clock = Clock()
-    async with houses(4, clock, ground, keep_streams=600.0, slots=3) as servers, asyncio.timeout(50):
+    async with houses(4, clock, ground, keep_streams=600.0, slots=3) as servers, asyncio.timeout(200):
         world = World(seed, servers, clock)
         await world.live()
         await world.heal()

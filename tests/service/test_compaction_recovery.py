@@ -31,7 +31,7 @@ def clock() -> Clock:
 
 
 async def test_what_was_compacted_is_not_compacted_again(clock: Clock) -> None:
-    async with houses(2, clock) as (dead, other), asyncio.timeout(20):
+    async with houses(2, clock) as (dead, other), asyncio.timeout(60):
         dead.engine.says(Text("Ada was greeted."))
         dead.engine.answers()
         gate = dead.engine.holds(after=0)
@@ -63,7 +63,7 @@ async def test_what_was_compacted_is_not_compacted_again(clock: Clock) -> None:
 
 @pytest.mark.parametrize("triggered", [False, True])
 async def test_what_was_being_compacted_is_compacted_by_another(clock: Clock, triggered: bool) -> None:
-    async with houses(2, clock) as (dead, other), asyncio.timeout(20):
+    async with houses(2, clock) as (dead, other), asyncio.timeout(60):
         gate = dead.engine.holds(after=0)
         body = {**LONG, "input": [*LONG["input"], {"type": "compaction_trigger"}]} if triggered else LONG
         listener = await dead.streaming(**body)

@@ -18,12 +18,12 @@ pytestmark = pytest.mark.anyio
 FIELD = "input[0].content[0].file_data"
 
 
-async def text_of(body: bytes, limits: Limits | None = None, seconds: float = 15.0) -> str:
-    async with asyncio.timeout(30):
+async def text_of(body: bytes, limits: Limits | None = None, seconds: float = 60.0) -> str:
+    async with asyncio.timeout(100):
         return await Documents(limits or Limits(), seconds).text(body, FIELD)
 
 
-async def refusal(body: bytes, limits: Limits | None = None, seconds: float = 15.0) -> AntiphonError:
+async def refusal(body: bytes, limits: Limits | None = None, seconds: float = 60.0) -> AntiphonError:
     with pytest.raises(AntiphonError) as refused:
         await text_of(body, limits, seconds)
     assert refused.value.status == 400
@@ -95,7 +95,7 @@ async def test_a_request_that_is_given_up_takes_the_reader_with_it() -> None:
     await asyncio.sleep(0)
     for one in asking:
         one.cancel()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         await asyncio.wait(asking)
     assert (made._room.running, made._room.waiting) == (0, 0)
 
@@ -117,6 +117,6 @@ async def test_a_child_without_pypdf_says_so(tmp_path: Path) -> None:
         sys.executable, "-c", hidden, "9", "9", "9",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         said, _ = await child.communicate(pdf("a"))
     assert said == b'{"fault": "missing"}'

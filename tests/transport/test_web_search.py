@@ -27,7 +27,7 @@ LINKED = "([127.0.0.1:{port}](http://127.0.0.1:{port}/otters))"
 
 @asynccontextmanager
 async def searching(engine: FakeEngine | None = None, **settings: Any) -> AsyncIterator[tuple[Api, Web]]:
-    async with asyncio.timeout(40), a_web() as web:
+    async with asyncio.timeout(120), a_web() as web:
         assert web.host is not None
         given = WebSearchSettings(url=f"searxng+{web.url}", key=SECRET)
         opened = (f"127.0.0.1:{web.host.port}",)

@@ -151,7 +151,7 @@ async def test_whatever_is_done_to_its_bytes_it_has_ended_well_or_is_an_error() 
                 await writer.drain()
 
     fates = Counter[int]()
-    async with asyncio.timeout(30), tcp(behave) as port, server(f"vllm://127.0.0.1:{port}") as app:
+    async with asyncio.timeout(120), tcp(behave) as port, server(f"vllm://127.0.0.1:{port}") as app:
         for _ in range(400):
             said = await post(app, tools=[{"type": "function", "name": "f"}])
             fates[said.status] += 1
