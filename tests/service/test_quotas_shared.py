@@ -129,22 +129,27 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def crowd(*servers: Replica, times: int = 100) -> tuple[int, float]:
+    """How many of those who come to each are let in, and the seconds that took: of sixty a minute, one comes back in
+    each of them."""
+    began = monotonic()
+    bills = await asyncio.gather(*[server.admit() for _ in range(times) for server in servers])
+    return sum(bill is not None for bill in bills), monotonic() - began
+
+
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.shows("H.3")
 async def test_together_they_let_in_as_many_as_one_would(tills: Tills, count: int) -> None:
     async with replicas(tills, Quota(requests_per_minute=60), count) as servers:
-        began = monotonic()
-        asked = [server.admit() for _ in range(100) for server in servers]
-        bills = [bill for bill in await asyncio.gather(*asked) if bill is not None]
-        meanwhile = monotonic() - began  # one comes back in a second
-    assert 57 <= len(bills) <= 61 + meanwhile  # a slice of three at each may be left over
+        let_in, seconds = await crowd(*servers)
+    assert 57 <= let_in <= 61 + seconds  # a slice of three at each may be left over
 
 
 async def test_what_one_server_spent_is_missing_at_the_other(tills: Tills) -> None:
     async with replicas(tills, Quota(tokens_per_minute=600)) as (first, second):
         bill = await first.admit()
         assert bill is not None
-        bill.spend(500)
+        bill.spend(590)
         await second.admit()
         await until(lambda: (second.left[1] or 0) < 150)
         assert await second.admit(4 * 140) is None
@@ -210,16 +215,16 @@ async def test_without_redis_each_counts_for_itself_says_so_and_comes_back(
         try:
             await until(lambda: not first.sharing.up)
             for server in (first, second):  # the second one notices when it needs it
-                bills = [await server.admit() for _ in range(100)]
-                assert 60 <= sum(bill is not None for bill in bills) <= 61
+                let_in, seconds = await crowd(server)
+                assert 60 <= let_in <= 61 + seconds
             assert not second.sharing.up
             assert "counted by this process alone, until Redis answers" in caplog.text
         finally:
             redis.start()
         await until(lambda: first.sharing.up and second.sharing.up)
         assert "Quotas are shared again: Redis answers" in caplog.text
-        asked = [server.admit() for _ in range(50) for server in (first, second)]
-        assert sum(bill is not None for bill in await asyncio.gather(*asked)) <= 61
+        let_in, seconds = await crowd(first, second, times=50)
+        assert let_in <= 61 + seconds
 
 
 async def test_a_parent_that_does_not_answer_is_asked_until_it_does(caplog: pytest.LogCaptureFixture) -> None:
@@ -229,11 +234,12 @@ async def test_a_parent_that_does_not_answer_is_asked_until_it_does(caplog: pyte
             parent.awake.clear()
             await until(lambda: not first.sharing.up)
             assert "until the parent process answers again" in caplog.text
-            assert sum([await first.admit() is not None for _ in range(100)]) in (60, 61), "each for itself"
+            let_in, seconds = await crowd(first)
+            assert 60 <= let_in <= 61 + seconds, "each for itself"
             parent.awake.set()
             await until(lambda: first.sharing.up and second.sharing.up)
-            asked = [server.admit() for _ in range(50) for server in (first, second)]
-            assert sum(bill is not None for bill in await asyncio.gather(*asked)) <= 61
+            let_in, seconds = await crowd(first, second, times=50)
+            assert let_in <= 61 + seconds
 
 
 async def test_a_worker_that_is_gone_runs_nothing_any_more() -> None:
