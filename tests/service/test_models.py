@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from antiphon.engines.base import Capabilities, Model
 from antiphon.engines.fake import FakeEngine
-from antiphon.errors import Busy, ModelNotFound
+from antiphon.errors import Busy, ModelNotFound, Unavailable
 from antiphon.service.models import Models
 from antiphon.service.naming import Naming, OutputTokens
 
@@ -83,8 +83,39 @@ def test_an_alias_of_any_model_is_found_and_listed() -> None:
     assert (served.name, served.model) == ("fast", "two")
     assert [model.id for model in directory.models()] == ["one", "two", "fast"]
     assert directory.model("fast").created == 2
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(ModelNotFound, match=r"'lost' stands for 'three', which .* one, two, fast"):
         directory.find("lost")
+
+
+@pytest.mark.anyio
+async def test_an_alias_in_the_place_of_a_model_hides_that_and_nothing_else() -> None:
+    directory = named(aliases={"one": "three"})
+    assert [model.id for model in directory.models()] == ["two"]
+    assert [served.name for served, _ in await directory.able()] == ["two"]
+    with pytest.raises(ModelNotFound, match="'one' stands for 'three'"):
+        directory.find("one")
+
+
+def test_an_alias_in_the_place_of_a_model_is_listed_as_what_it_stands_for() -> None:
+    directory = named(aliases={"one": "two"})
+    assert [(model.id, model.created) for model in directory.models()] == [("two", 2), ("one", 2)]
+    assert directory.find("one").model == "two"
+
+
+class NotMet(TwoModels):
+    """Of several, where the first has not told yet which models it has."""
+
+    def first(self) -> Model | None:
+        return None
+
+
+def test_the_names_of_the_first_model_are_nobody_elses_while_its_engine_is_not_there() -> None:
+    directory = named(NotMet(), served=("mine",), accept_any=True)
+    assert [model.id for model in directory.models()] == ["one", "two"]
+    assert directory.find("two").model == "two"
+    for name in ("mine", "whatever"):
+        with pytest.raises(Unavailable):
+            directory.find(name)
 
 
 def test_an_alias_may_stand_for_the_name_under_which_the_first_model_is_served() -> None:

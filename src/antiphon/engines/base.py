@@ -138,6 +138,10 @@ class Engine(Protocol):
 
     def models(self) -> Sequence[Model]: ...
 
+    def first(self) -> Model | None:
+        """The model that names stand for which are nobody's own; None as long as it is not known."""
+        ...
+
     def serves(self, model: str) -> bool: ...
 
     async def capabilities(self, model: str) -> Capabilities:
@@ -196,6 +200,9 @@ class GeneratesOnly:
 
     def healthy(self) -> bool:
         raise NotImplementedError
+
+    def first(self) -> Model | None:
+        return next(iter(self.models()), None)
 
     def states(self) -> Sequence[State]:
         models = tuple(model.id for model in self.models())

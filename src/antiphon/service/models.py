@@ -67,15 +67,14 @@ class Models:
             lane.admission.queue = queue
 
     def models(self) -> list[Model]:
-        known = [model for engine in self._engines for model in engine.models()]
-        if not known:
-            return known
-        named = {model.id: model for model in known}
-        others = {name: named[model] for name, model in self._naming.aliases.items() if model in named}
-        aliases = [replace(model, id=name) for name, model in others.items() if name not in named]
-        if not self._naming.served:
-            return known + aliases
-        return [replace(known[0], id=name) for name in self._naming.served] + known[1:] + aliases
+        """Aliases come last, each as what it stands for; one that has the name of a model stands in its place."""
+        known = listed = [model for engine in self._engines for model in engine.models()]
+        served, aliases = self._naming.served, self._naming.aliases
+        if served and (first := self._engines[0].first()) is not None:
+            listed = [replace(first, id=name) for name in served] + known[1:]
+        named = {model.id: model for model in (*known, *listed)}
+        others = [replace(named[model], id=name) for name, model in aliases.items() if model in named]
+        return [model for model in listed if model.id not in aliases] + others
 
     def model(self, name: str) -> Model:
         for model in self.models():
@@ -96,9 +95,9 @@ class Models:
             if not self._naming.accept_any:
                 raise self._unknown(name)
         engine = self._engines[0]
-        if not (known := engine.models()):
-            raise Unavailable(f"The {engine.name} engine is not ready.", retry_after=1.0)
-        return Served(name, known[0].id, engine, self._room(name, known[0].id))
+        if (first := engine.first()) is None:
+            raise self._absent() or Unavailable(f"The {engine.name} engine has no models.", retry_after=1.0)
+        return Served(name, first.id, engine, self._room(name, first.id))
 
     def _kept(self, found: Served) -> Served:
         """Some engines serve whatever name a client thinks of."""
@@ -202,11 +201,19 @@ class Models:
 
     def _unknown(self, name: str) -> ModelNotFound | Unavailable:
         """An engine that was never there may have it: whoever asks again later may be served."""
+        if (absent := self._absent()) is not None:
+            return absent
+        known = ", ".join(model.id for model in self.models()[:5]) or "none"
+        meant = self._naming.aliases.get(name)
+        stands = "does not exist here" if meant is None else f"stands for '{meant[:80]}', which does not exist here"
+        return ModelNotFound(f"The model '{name[:80]}' {stands}. This server has: {known}.", param="model")
+
+    def _absent(self) -> Unavailable | None:
+        """Says so of an engine that was never there."""
         for state in self.states():
             if not state.models and not state.healthy:
                 return Unavailable(f"The {state.name} engine is not ready.", retry_after=1.0)
-        known = ", ".join(model.id for model in self.models()[:5]) or "none"
-        return ModelNotFound(f"The model '{name[:80]}' does not exist here. This server has: {known}.", param="model")
+        return None
 
 
 class _Lane(Struct, frozen=True):

@@ -29,7 +29,7 @@ class Part(FakeEngine):
         self.up = True
         self.opened = 0
         self.closed = 0
-        self._names = models or ("m",)
+        self.names = models or ("m",)
         self._changes = able
 
     async def open(self) -> None:
@@ -39,10 +39,10 @@ class Part(FakeEngine):
         self.closed += 1
 
     def models(self) -> Sequence[Model]:
-        return [Model(id=name, created=1) for name in self._names]
+        return [Model(id=name, created=1) for name in self.names]
 
     def serves(self, model: str) -> bool:
-        return model in self._names
+        return model in self.names
 
     def healthy(self) -> bool:
         return self.up

@@ -7,6 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from antiphon.core.deltas import Text
+from antiphon.engines.base import Model
 from antiphon.engines.pool.breaker import FAILURES, PAUSE
 from antiphon.errors import AntiphonError, BadRequest, Busy, ContextTooLong, EngineFailed, ModelNotFound, Unavailable
 from tests.engines.pool.members import Part, ask, first_for, pooled, until, work
@@ -246,6 +247,16 @@ async def test_a_model_goes_to_those_who_have_it() -> None:
         assert isinstance((await ask(pool, work(model="huge"))).error, ModelNotFound)
         with pytest.raises(ModelNotFound):
             await pool.capabilities("huge")
+
+
+async def test_the_first_model_is_that_of_the_first_engine_though_others_are_there_before_it() -> None:
+    first, second = Part("a", "x", "y"), Part("b", "z")
+    async with pooled(first, second) as pool:
+        assert pool.first() == Model(id="x", created=1)
+        first.up, first.names = False, ()  # as one that was never there
+        assert pool.first() is None
+        first.up = True  # and has none
+        assert pool.first() == Model(id="z", created=1)
 
 
 async def test_one_that_serves_any_name_is_not_asked_for_a_model_that_another_lists() -> None:

@@ -61,6 +61,14 @@ class Pool:
                 known.setdefault(model.id, model)
         return [*known.values()]
 
+    def first(self) -> Model | None:
+        """Of the first member that has any. While one before it was never there, its models may come first."""
+        for member in self._roster.members:
+            first = member.engine.first()
+            if first is not None or not member.engine.healthy():
+                return first
+        return None
+
     def serves(self, model: str) -> bool:
         for member in self._roster.members:  # noqa: SIM110  # a generator would cost more than all else here
             if member.engine.serves(model):
