@@ -144,6 +144,8 @@ async def test_engines_do_not_half_follow_what_needs_a_restart() -> None:
         Config(engine="fake", alias=("a=b", "b=c")),
         Config(engine="fake", tool_call_parser="smoke"),
         Config(engine="fake", api_key_file=Path("no-such-file")),
+        Config(engines=(EngineSpec(url="vllm://gpu:x"),)),
+        Config(engines=(EngineSpec(url="vllm+https://gpu", ca=Path("no-such-file")),)),
     ],
 )
 async def test_settings_that_are_wrong_change_nothing_not_even_keys(

@@ -4,7 +4,8 @@ An engine's settings are filled from Config by name: `rate` of the fake engine i
 What is said of one engine alone (its EngineSpec) comes first. What is left open (None) is the engine's to decide.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, get_args, get_type_hints
 
@@ -34,8 +35,20 @@ def build_pool(config: Config, progress: Progress | None = None) -> Pool:
 
 def seats(config: Config, progress: Progress | None = None) -> list[Seat]:
     """StartupError for an engine that nobody knows, or that cannot be as it is wanted."""
-    names = _names(config.specs)
-    return [_seat(config, spec, name, progress) for spec, name in zip(config.specs, names, strict=True)]
+    return [_seat(config, number, name, progress) for number, name in enumerate(_names(config.specs))]
+
+
+@contextmanager
+def about(config: Config, number: int) -> Iterator[None]:
+    """A StartupError says which of several engines it is about, and where that is configured."""
+    try:
+        yield
+    except StartupError as error:
+        if config.engines:
+            raise StartupError(f"[[engines]] in {config.config}, at [{number}]: {error}") from None
+        if len(config.specs) > 1:
+            raise StartupError(f"Of the engines, number {number + 1}: {error}") from None
+        raise
 
 
 def reads_of(config: Config, spec: EngineSpec) -> Reads:
@@ -65,12 +78,15 @@ def _names(specs: tuple[EngineSpec, ...]) -> list[str]:
     return found
 
 
-def _seat(config: Config, spec: EngineSpec, name: str, progress: Progress | None) -> Seat:
-    kind = _kind(spec.kind)
-    settings = _settings(kind, config, spec)
+def _seat(config: Config, number: int, name: str, progress: Progress | None) -> Seat:
+    spec = config.specs[number]
+    with about(config, number):
+        kind = _kind(spec.kind)
+        settings = _settings(kind, config, spec)
 
     def build() -> Engine:
-        engine = kind(settings)
+        with about(config, number):
+            engine = kind(settings)
         if hasattr(engine, "on_progress"):
             engine.on_progress = progress
         built: Engine = engine

@@ -15,7 +15,7 @@ from antiphon.config.api_keys import given_keys
 from antiphon.config.headings import FAKE, LLAMACPP, MODEL
 from antiphon.config.sources import settings
 from antiphon.config.tables import TABLES
-from antiphon.engines.building import reads_of, seats
+from antiphon.engines.building import about, reads_of, seats
 from antiphon.engines.pool import Pool
 from antiphon.errors import StartupError
 from antiphon.parsers.choose import check_reads
@@ -74,7 +74,8 @@ class Reloading:
         config = replace(wanted, **{name: getattr(self._config, name) for name in stays})
         naming(config)
         check_reading(config)
-        seats(config)
+        for seat in seats(config):
+            seat.build()
         return config, stays
 
     async def _follow(self, config: Config) -> None:
@@ -88,8 +89,9 @@ class Reloading:
 
 def check_reading(config: Config) -> None:
     """StartupError for the name of a format that nobody knows."""
-    for spec in config.specs:
-        check_reads(reads_of(config, spec))
+    for number, spec in enumerate(config.specs):
+        with about(config, number):
+            check_reads(reads_of(config, spec))
 
 
 def _lasting() -> list[str]:

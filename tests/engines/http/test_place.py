@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.config import Config
+from antiphon.config.engines import EngineSpec
 from antiphon.engines.address import TcpAddress, UnixAddress
+from antiphon.engines.building import build_pool
 from antiphon.engines.http.place import place
 from antiphon.errors import StartupError
 from antiphon.wiring import build_engine
@@ -49,6 +51,8 @@ def test_an_engine_may_be_on_a_unix_socket() -> None:
         ("vllm://gpu#x", "a host, a port and a path, and nothing else"),
         ("vllm://gpu/a\r\nX: y", "cannot be read|nothing else"),
         ("vllm://gp u", "nothing else"),
+        ("vllm://gpu:0", "Port 0"),
+        ("vllm://gpu:65536", "cannot be read: Port"),
         ("vllm+ftp://gpu", "scheme 'vllm\\+ftp'"),
         ("vllm+unix://run/vllm.sock", "three slashes"),
     ],
@@ -68,5 +72,28 @@ def test_an_unknown_engine_is_a_sentence_without_the_rest_of_the_url() -> None:
 def test_a_file_of_certificates_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("nothing")
     for name in ("no.pem", "missing.pem"):
-        with pytest.raises(StartupError, match=f"--engine-ca names .*{name}"):
+        with pytest.raises(StartupError, match=f"--engine-ca .* names .*{name}"):
             place("vllm+https://gpu", 8000, tmp_path / name)
+
+
+def test_an_engine_is_shown_by_its_host_or_by_its_socket() -> None:
+    assert place("vllm://gpu/team", 8000).shown == "gpu:8000"
+    assert place("vllm+unix:///run/v.sock", 8000).shown == "/run/v.sock"
+
+
+WRONG = [
+    ("vlm://b", "There is no engine 'vlm'"),
+    ("vllm://b:x", "The URL of the engine cannot be read"),
+    ("ollama://b", "The ollama engine is asked by chats only"),
+]
+
+
+@pytest.mark.parametrize(("url", "sentence"), WRONG)
+def test_what_is_wrong_with_one_of_several_engines_is_said_with_its_place(url: str, sentence: str) -> None:
+    specs = (EngineSpec(url="fake"), EngineSpec(url=url, level="tokens"))
+    with pytest.raises(StartupError) as caught:
+        build_pool(Config(config=Path("mine.toml"), engines=specs))
+    assert str(caught.value).startswith(f"[[engines]] in mine.toml, at [1]: {sentence}")
+    with pytest.raises(StartupError) as caught:
+        build_pool(Config(engine=("fake", url), engine_level="tokens"))
+    assert str(caught.value).startswith(f"Of the engines, number 2: {sentence}")

@@ -83,9 +83,9 @@ class HttpEngine(Deeds, GeneratesOnly):
         found = place(settings.engine, self.port, settings.engine_ca)
         address = address or found.address
         if "=" in "".join(settings.model):
-            raise StartupError("--model names models as the engine knows them; ID=FILE is for files.")
+            raise StartupError(f"The {self.name} engine has models by the names that it knows; ID=FILE is for files.")
         if settings.engine_level not in self.levels:
-            raise StartupError(f"The {self.name} engine is asked by chats only: leave out --engine-level.")
+            raise StartupError(f"The {self.name} engine is asked by chats only: leave out the level `tokens`.")
         self._by_tokens = settings.engine_level == "tokens"
         if settings.reads.harmony and not self._by_tokens:
             way = "add --engine-level tokens" if "tokens" in self.levels else f"the {self.name} engine tells none"
@@ -97,7 +97,7 @@ class HttpEngine(Deeds, GeneratesOnly):
         self._client = Client(address, self._who, deadlines, CONNECTIONS_KEPT, found.host, key)
         self._quick = Client(address, self._who, PROBE, CONNECTIONS_KEPT, found.host, key)
         self._asking = Asking(self._quick, self._root)
-        self._watch = Watch(self._who, found.host, self.probe)
+        self._watch = Watch(self._who, found.shown, self.probe)
         self._told: Probe | None = None
         self._listed: Probe | None = None  # what the names below are from
         self._names: frozenset[str] = frozenset()

@@ -70,7 +70,7 @@ class Watch:
         except Refused as refused:
             raise StartupError(
                 f"{self._who} at {self._place} does not accept the key (HTTP status {refused.answered}): "
-                "set --engine-key or ANTIPHON_ENGINE_KEY."
+                "set --engine-key, ANTIPHON_ENGINE_KEY or `key` in its table."
             ) from None
         self._task = asyncio.create_task(self._attend(), name=f"watch over {self._place}")
 
