@@ -127,7 +127,9 @@ FIELDS = """\
 A field of a request, and the name under which each engine gets it. **✗** is a 400 that names the field, the engine and
 the reason; **·** is not sent, because Antiphon does it itself or because it changes no answer. `messages` carries the
 conversation everywhere, developer messages as system messages; streams always ask for usage. `grammar.regex` and its
-like are asked for by chat and completions (`structured_outputs`) and by grammars of custom tools.
+like are asked for by chat and completions (`structured_outputs`) and by grammars of custom tools. `logit_bias`,
+`min_tokens`, `stop_token_ids`, `prompt_logprobs`, `return_token_ids` and `kv_transfer_params` are fields of chat and
+completions; `/v1/responses` refuses them by name.
 """
 
 REAL = """\

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from antiphon.errors import AntiphonError, InvalidValue
+from antiphon.errors import AntiphonError, InvalidValue, UnsupportedParameter
 from antiphon.protocol.codec import decode_create
 from antiphon.protocol.items import InputItem, InputText, Message
 from antiphon.protocol.request import CreateResponse
@@ -44,6 +44,18 @@ def test_unknown_fields_are_named_wherever_they_are() -> None:
         "text.format.zup",
         "reasoning.zep",
     ]
+
+
+@pytest.mark.parametrize(("name", "value", "empty"), [("logit_bias", {"7": -100}, {}), ("min_tokens", 3, 0),
+                                                      ("stop_token_ids", [2], []), ("return_token_ids", True, False),
+                                                      ("structured_outputs", {"regex": "a"}, None)])  # fmt: skip
+def test_what_only_chats_can_ask_an_engine_for_is_refused_by_name_and_not_lost(
+    name: str, value: Any, empty: Any
+) -> None:
+    with pytest.raises(UnsupportedParameter, match=f"'{name}' is not taken here: /v1/chat/completions") as caught:
+        decode({"input": "hi", name: value})
+    assert caught.value.param == name
+    decode({"input": "hi", name: empty})
 
 
 def test_at_most_twenty_unknown_fields_are_named_and_none_at_full_length() -> None:

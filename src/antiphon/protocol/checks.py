@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET
 
-from antiphon.errors import InvalidConversationId, InvalidValue, MissingParameter, MutuallyExclusive
+from antiphon.errors import (
+    InvalidConversationId,
+    InvalidValue,
+    MissingParameter,
+    MutuallyExclusive,
+    UnsupportedParameter,
+)
 from antiphon.limits import Limits
 from antiphon.protocol.items import (
     AdditionalTools,
@@ -37,6 +43,11 @@ Check = Callable[[CreateResponse, Limits], None]
 _SHOWN = 64  # characters of what was sent
 _SCHEMAS = frozenset({"schema", "json_schema"})  # what holds one within a structural tag
 _SHOWING = frozenset({InputImage, InputFile, Screenshot})  # parts that show something
+# What only chats and completions can ask an engine for.
+_ELSEWHERE = frozenset({
+    "logit_bias", "min_tokens", "stop_token_ids", "prompt_logprobs", "return_token_ids", "kv_transfer_params",
+    "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+})  # fmt: skip
 
 
 def check_count(items: object, name: str, most: int) -> None:
@@ -51,6 +62,15 @@ def check_request(request: CreateResponse, sent: Json, limits: Limits) -> None:
         check = _CHECKS.get(name)
         if check is not None:
             check(request, limits)
+
+
+def check_elsewhere(sent: Json) -> None:
+    """Raise for what engines honour and only chats and completions can ask for: dropped, its meaning would be lost."""
+    for name in sorted(_ELSEWHERE.intersection(sent)):
+        if sent[name]:
+            raise UnsupportedParameter(
+                f"'{name}' is not taken here: /v1/chat/completions and /v1/completions take it.", param=name
+            )
 
 
 def check_items(items: Sequence[InputItem], name: str, limits: Limits) -> None:

@@ -11,7 +11,7 @@ from msgspec import DecodeError, Struct, ValidationError
 
 from antiphon.errors import InvalidType
 from antiphon.limits import Limits
-from antiphon.protocol.checks import check_count, check_items, check_metadata, check_request
+from antiphon.protocol.checks import check_count, check_elsewhere, check_items, check_metadata, check_request
 from antiphon.protocol.conversation import CreateConversation, CreateItems, UpdateConversation
 from antiphon.protocol.explain import explain, explain_json
 from antiphon.protocol.json_bounds import check_bounds, too_deep
@@ -85,6 +85,8 @@ def read_create(raw: Json, size: int, limits: Limits) -> Decoded:
     normalise(raw)
     request, ignored = _create.read(raw, limits, but)
     check_request(request, raw, limits)
+    if ignored:
+        check_elsewhere(raw)
     return Decoded(request, frozenset(raw), ignored)
 
 
