@@ -2,6 +2,8 @@
 
 import asyncio
 from itertools import count, pairwise
+from socket import gaierror
+from ssl import SSLError
 
 import pytest
 from hypothesis import given
@@ -154,10 +156,37 @@ async def test_an_answer_that_is_no_success_is_refused_with_its_body() -> None:
             assert (caught.value.answered, caught.value.body) == (400, b'{"error":{}}')
 
 
+def test_of_a_redirect_it_is_said_that_none_is_followed() -> None:
+    assert (
+        str(Refused("The engine", 308, b"")) == "The engine refused with HTTP status 308, and no redirect is followed."
+    )
+
+
 @pytest.mark.shows("C.28", "H.19")
 async def test_an_engine_that_is_not_there_is_unavailable() -> None:
-    with pytest.raises(Unavailable, match="The engine cannot be reached"):
+    with pytest.raises(Unavailable, match=r"The engine cannot be reached: there is no such socket\."):
         await client("/nowhere/s").get("/", WORD)
+
+
+WHY = [
+    (ConnectionRefusedError(111, "Connect call failed ('10.0.0.7', 8000)"), ": nobody listens there"),
+    (TimeoutError(), ": it does not answer"),
+    (gaierror(-2, "Name or service not known"), ": its name is not known"),
+    (SSLError(1, "[SSL: WRONG_VERSION_NUMBER]"), ": it does not speak TLS as we do"),
+    (OSError("Multiple exceptions: ('10.0.0.7', 8000)"), ""),
+    (UnicodeError("label too long"), ""),
+]
+
+
+@pytest.mark.parametrize(("error", "why"), WHY, ids=lambda one: type(one).__name__)
+async def test_why_an_engine_cannot_be_reached_is_said_without_its_address(error: Exception, why: str) -> None:
+    class Nowhere:
+        async def connect(self, who: str) -> Connection:
+            raise error
+
+    with pytest.raises(Unavailable) as caught:
+        await Client(Nowhere(), "The engine").get("/", WORD)
+    assert str(caught.value) == f"The engine cannot be reached{why}."
 
 
 @pytest.mark.shows("C.28")

@@ -6,6 +6,7 @@ redirect is followed, so its key cannot get elsewhere.
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from time import monotonic
@@ -31,6 +32,14 @@ UNREADABLE = (MsgspecError, UnicodeDecodeError, RecursionError)  # what is raise
 HUSH = b"***"
 KEPT_SECONDS = 4.0  # llama.cpp hangs up on a connection that was idle for 5, and so does uvicorn
 _HEADS = 64
+_REASONS: tuple[tuple[type[Exception], str], ...] = (
+    (ssl.SSLError, "it does not speak TLS as we do"),
+    (TimeoutError, "it does not answer"),
+    (socket.gaierror, "its name is not known"),
+    (ConnectionRefusedError, "nobody listens there"),
+    (FileNotFoundError, "there is no such socket"),
+    (PermissionError, "this server may not"),
+)
 LAST_BYTES_SECONDS = 1.0  # between the last event of a stream and the end of its answer
 
 
@@ -46,7 +55,8 @@ class Refused(EngineFailed):
     """An answer that is not 2xx. Who knows the engine makes a better error of it."""
 
     def __init__(self, who: str, status: int, body: bytes, retry_after: float | None = None) -> None:
-        super().__init__(f"{who} refused with HTTP status {status}.", retry_after=retry_after)
+        redirects = ", and no redirect is followed" if 300 <= status < 400 else ""
+        super().__init__(f"{who} refused with HTTP status {status}{redirects}.", retry_after=retry_after)
         self.answered = status
         self.body = body
 
@@ -189,8 +199,8 @@ class Client:
         except ssl.SSLCertVerificationError as error:
             reason = error.verify_message.rstrip(".")
             raise Unavailable(f"The certificate of {_within(self.who)} is not trusted: {reason}.", retry_after=30.0)
-        except (OSError, UnicodeError):  # TimeoutError is an OSError; a host name that cannot be is a UnicodeError
-            raise Unavailable(f"{self.who} cannot be reached.", retry_after=1.0) from None
+        except (OSError, UnicodeError) as error:  # a host name that cannot be is a UnicodeError
+            raise Unavailable(f"{self.who} cannot be reached{_why(error)}.", retry_after=1.0) from None
         self._open.add(connection)
         return connection
 
@@ -338,6 +348,11 @@ class EventStream(Generic[T]):
                 self._fault = EngineFailed(f"{self._client.who} sent an event that cannot be read: {error}.")
                 break
         return decoded
+
+
+def _why(error: Exception) -> str:
+    """As far as it is known; the words of the error itself may have an address in them."""
+    return next((f": {why}" for kind, why in _REASONS if isinstance(error, kind)), "")
 
 
 def _within(who: str) -> str:

@@ -124,6 +124,23 @@ async def test_an_engine_that_fails_again_and_again_gets_a_pause_and_then_one_tr
         assert first.requests == FAILURES + 2
 
 
+async def test_the_log_says_once_that_an_engine_fails_again_and_again_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with pooled(Part("a"), Part("b")) as pool:
+        asked = work()
+        for _ in range(2 * FAILURES + 1):
+            first, _ = first_for(pool, asked)
+            first.fails(EngineFailed(f"It failed: out\nof {'memory ' * 99}"))
+            await ask(pool, asked)
+    said = [record.getMessage() for record in caplog.records if "again and again" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"The engine {first.label} has failed again and again, the last time so: It failed: out of"
+    )
+    assert len(said[0]) < 300
+
+
 @pytest.mark.parametrize("error", [Busy("Later.", retry_after=20.0), Unavailable("Later.", retry_after=20.0)])
 async def test_an_engine_that_asks_for_a_rest_gets_it(error: AntiphonError, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = 0.0

@@ -7,6 +7,7 @@ member.leave(model, epoch)            in any case
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -18,7 +19,10 @@ from antiphon.engines.base import Capabilities, Engine, Model, State
 from antiphon.engines.pool.breaker import Breaker
 from antiphon.errors import AntiphonError, BadRequest, Busy, EngineFailed, ModelNotFound, Unavailable
 
+log = logging.getLogger(__name__)
+
 _MOST_PAUSE = 60.0
+_MOST_LETTERS = 200
 
 
 class Seat(Struct, frozen=True, kw_only=True):
@@ -114,7 +118,10 @@ class Member:
         now = monotonic()
         if is_ill(error):
             self.failures += 1
+            was = self.breaker.phase(now)
             self.breaker.failed(epoch, now)
+            if was == "closed" != self.breaker.phase(now):
+                log.warning("The engine %s has failed again and again, the last time so: %s", self.name, _line(error))
         if isinstance(error, Busy | Unavailable) and error.retry_after:
             self._resumes = max(self._resumes, now + min(error.retry_after, _MOST_PAUSE))
 
@@ -137,6 +144,11 @@ def _least(one: int | None, other: int | None) -> int | None:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
+
+
+def _line(error: AntiphonError) -> str:
+    """For the log: an engine may say anything, at any length."""
+    return " ".join(str(error)[:_MOST_LETTERS].split())
 
 
 def is_ill(error: AntiphonError) -> bool:
