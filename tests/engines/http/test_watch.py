@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from antiphon.config import Config
 from antiphon.engines.base import Engine
 from antiphon.engines.http import watch
+from antiphon.engines.http.base import HttpEngine
 from antiphon.errors import ModelNotFound, StartupError, Unavailable
 from antiphon.wiring import build_engine
 from tests.asgi import call
@@ -68,6 +69,18 @@ async def test_an_engine_that_tells_less_is_an_engine() -> None:
 async def test_only_the_models_that_the_operator_names_are_served() -> None:
     async with standing_in("vllm") as stub, opened(stub.url, model=("other",)) as engine:
         assert [model.id for model in engine.models()] == ["other"]
+
+
+async def test_a_model_that_the_operator_names_and_the_engine_does_not_list_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with standing_in("vllm") as stub, opened(stub.url, model=("mistyped",)) as engine:
+        assert isinstance(engine, HttpEngine)
+        await engine.probe()
+        await engine.probe()
+    said = [record.getMessage() for record in caplog.records if "mistyped" in record.getMessage()]
+    assert said[0] == "The vllm engine does not list what it is to serve: mistyped"
+    assert len([line for line in said if "does not list" in line]) == 1
 
 
 async def test_what_a_model_of_ollama_cannot_do_is_not_honoured() -> None:

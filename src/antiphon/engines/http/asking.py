@@ -1,6 +1,7 @@
 """Small questions to an engine about itself. None of them makes it work on anything."""
 
 import asyncio
+import logging
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +15,8 @@ from antiphon.errors import EngineFailed
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 AT_ONCE = 4  # questions
 ABSENT = frozenset({404, 405, 501})  # no such path; llama.cpp: a path that it was not started for
 ANYTHING: Decoder[Any] = Decoder()
@@ -26,6 +29,7 @@ class Asking:
         self._client = client
         self._root = root
         self._turn = asyncio.Semaphore(AT_ONCE)
+        self._missing: tuple[str, ...] = ()  # models that the operator wants and it does not list
 
     async def get(self, path: str, decoder: Decoder[T]) -> T:
         return await self._client.get(self._root + path, decoder)
@@ -36,7 +40,14 @@ class Asking:
     async def cards(self, api: str, wanted: tuple[str, ...]) -> list[wire.ModelCard]:
         """The models, by the names they are asked for; only those that the operator wants, if he says which."""
         cards = {card.id: card for card in await self._listed(api, bool(wanted)) if card.id}
+        self._warn(tuple([name for name in wanted if cards and name not in cards]))
         return [cards.get(name) or wire.ModelCard(id=name) for name in wanted or cards]
+
+    def _warn(self, missing: tuple[str, ...]) -> None:
+        """Once: some go by other names than those that are listed, and others were mistyped."""
+        if missing and missing != self._missing:
+            log.warning("%s does not list what it is to serve: %s", self._client.who, ", ".join(missing))
+        self._missing = missing
 
     async def _listed(self, api: str, known: bool) -> list[wire.ModelCard]:
         try:

@@ -82,14 +82,8 @@ class HttpEngine(Deeds, GeneratesOnly):
         self.settings = settings
         found = place(settings.engine, self.port, settings.engine_ca)
         address = address or found.address
-        if "=" in "".join(settings.model):
-            raise StartupError(f"The {self.name} engine has models by the names that it knows; ID=FILE is for files.")
-        if settings.engine_level not in self.levels:
-            raise StartupError(f"The {self.name} engine is asked by chats only: leave out the level `tokens`.")
         self._by_tokens = settings.engine_level == "tokens"
-        if settings.reads.harmony and not self._by_tokens:
-            way = "add --engine-level tokens" if "tokens" in self.levels else f"the {self.name} engine tells none"
-            raise StartupError(f"--harmony reads and writes the ids of tokens: {way}.")
+        self._check()
         self._root = self._prefix(found.path)
         self._who = f"The {self.name} engine"
         deadlines = Deadlines(first=settings.first_token_timeout, idle=settings.idle_timeout)
@@ -113,6 +107,17 @@ class HttpEngine(Deeds, GeneratesOnly):
             tells_all=self.tells_all,
         )
         self._raw = self._raw_way(raw)
+
+    def _check(self) -> None:
+        """StartupError for settings that this engine cannot follow."""
+        settings = self.settings
+        if "=" in "".join(settings.model):
+            raise StartupError(f"The {self.name} engine has models by the names that it knows; ID=FILE is for files.")
+        if settings.engine_level not in self.levels:
+            raise StartupError(f"The {self.name} engine is asked by chats only: leave out the level `tokens`.")
+        if settings.reads.harmony and not self._by_tokens:
+            way = "add --engine-level tokens" if "tokens" in self.levels else f"the {self.name} engine tells none"
+            raise StartupError(f"--harmony reads and writes the ids of tokens: {way}.")
 
     async def open(self) -> None:
         await self._watch.start()

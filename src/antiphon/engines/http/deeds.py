@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
 import msgspec
@@ -89,18 +89,10 @@ class Deeds:
         dimensions: int | None = None,
         truncate: int | None = None,
     ) -> Embedded:
-        honours = (await self.capabilities(model)).honours
-        body: Json = {"model": model, "input": inputs, "encoding_format": "float"}
-        for field, value in (("dimensions", dimensions), ("truncate_prompt_tokens", truncate)):
-            if value is not None and field not in honours:
-                raise UnsupportedParameter(f"'{field}' is not supported by the {self.name} engine.", param=field)
-            if value is not None:
-                body[field] = value
-        if not self.embeds_tokens and not all(isinstance(one, str) for one in inputs):
-            raise UnsupportedParameter(f"The {self.name} engine embeds texts, not token ids.", param="input")
-        for one in inputs:
-            if not isinstance(one, str):
-                self._check_tokens(one, "input")
+        wishes = {"dimensions": dimensions, "truncate_prompt_tokens": truncate}
+        wishes = {field: value for field, value in wishes.items() if value is not None}
+        self._check_embedding(inputs, wishes, (await self.capabilities(model)).honours)
+        body: Json = {"model": model, "input": inputs, "encoding_format": "float", **wishes}
         try:
             said = await self._client.post(self._path("embed"), msgspec.json.encode(body), wire.VECTORS)
         except Refused as refused:
@@ -109,6 +101,19 @@ class Deeds:
             raise explained(refused, self._who, model) from None
         ranked = sorted(enumerate(said.data), key=lambda one: one[0] if one[1].index is None else one[1].index)
         return Embedded(vectors=[vector.embedding for _, vector in ranked], tokens=wire.counts(said.usage).input_tokens)
+
+    def _check_embedding(
+        self, inputs: Sequence[str | Sequence[int]], wishes: Iterable[str], honours: Container[str]
+    ) -> None:
+        for field in wishes:
+            if field not in honours:
+                raise UnsupportedParameter(f"'{field}' is not supported by the {self.name} engine.", param=field)
+        for one in inputs:
+            if isinstance(one, str):
+                continue
+            if not self.embeds_tokens:
+                raise UnsupportedParameter(f"The {self.name} engine embeds texts, not token ids.", param="input")
+            self._check_tokens(one, "input")
 
     async def relay(self, model: str, deed: Deed, body: bytes, media_type: str = JSON) -> Relayed:
         if deed not in (await self.capabilities(model)).does:
