@@ -19,6 +19,7 @@ from antiphon.errors import StartupError
 
 Progress = Callable[[str, int, int], None]  # the task, what is done of it, the whole
 
+_WEB = frozenset({"http", "https"})  # what a URL begins with that does not say what listens there
 SLOTS = 1024  # of a server that does not say how many it has, and of which nobody else says so
 
 
@@ -106,7 +107,8 @@ def _kind(named: str) -> Any:
     place = ENGINES.get(named)
     if place is None:
         *others, last = sorted(ENGINES)
-        raise StartupError(f"There is no engine {named!r}; expected {', '.join(others)} or {last}.")
+        hint = " Any server that speaks OpenAI's API is openai://HOST:PORT." if named in _WEB else ""
+        raise StartupError(f"There is no engine {named!r}; expected {', '.join(others)} or {last}.{hint}")
     module, _, name = place.partition(":")
     try:
         return getattr(import_module(module), name)

@@ -69,6 +69,11 @@ def test_an_unknown_engine_is_a_sentence_without_the_rest_of_the_url() -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_a_plain_web_address_is_told_how_to_name_what_listens_there() -> None:
+    with pytest.raises(StartupError, match=r"There is no engine 'http'; .* openai://HOST:PORT\."):
+        build_engine(Config(engine="http://gpu:8000/v1"))
+
+
 def test_a_file_of_certificates_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("nothing")
     for name in ("no.pem", "missing.pem"):
