@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from antiphon.core.prompt import ChatPrompt, Grammar, JsonObject, JsonSchema, Sampling, TokenPrompt, Work
 from antiphon.engines.http.body import ChatBody, RawBody, Words
 from antiphon.engines.http.fields import column
+from antiphon.engines.http.llamacpp_server import LlamaCppServer
+from antiphon.engines.http.ollama import Ollama
 from antiphon.engines.http.raw_fields import raw_column
 
 CHAT = ChatPrompt(({"role": "user", "content": "hi"},))
@@ -37,6 +39,23 @@ def test_a_sampling_is_never_taken_for_another_that_was_there_before() -> None:
     body = ChatBody(Words("vllm", column("vllm")), {})
     for most in range(1, 1000):
         assert sent(body, sampling=Sampling(max_tokens=most))["max_completion_tokens"] == most
+
+
+def test_an_answer_is_a_message_of_its_own_where_an_engine_would_go_on_with_the_last_one() -> None:
+    """llama.cpp's server continues it, and in JSON says it once more before that, but not in a stream."""
+    words = Words("llamacpp-server", column("llamacpp-server"))
+    body = ChatBody(words, {}, goes_on=LlamaCppServer.goes_on and Ollama.goes_on)
+    said = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello"})
+    nobody = {"role": "user", "content": ""}
+    for messages, expected in [
+        (said, [*said, nobody]),
+        (CHAT.messages, [*CHAT.messages]),
+        ((*CHAT.messages, THOUGHT), [*CHAT.messages, THOUGHT, nobody]),
+    ]:
+        prompt = ChatPrompt(messages)
+        assert sent(body, prompt=prompt, sampling=Sampling())["messages"] == expected
+        assert [*body.messages(prompt)] == expected  # which is what is counted
+    assert sent(ChatBody(words, {}), prompt=ChatPrompt(said), sampling=Sampling())["messages"] == [*said]
 
 
 WISHES: dict[str, list[Any]] = {

@@ -72,6 +72,7 @@ class HttpEngine(Deeds, GeneratesOnly):
     version_path: ClassVar[str] = ""  # asked for its version
     fixed: ClassVar[Json] = {}  # goes into the body of every stream
     includes_stop: ClassVar[bool] = False  # it sends the stop string along while streaming
+    goes_on: ClassVar[bool] = False  # with a last message of the assistant's, in place of beginning another
     tells_all: ClassVar[bool] = False  # what it says beside the answer is under names of its own
     levels: ClassVar[frozenset[Level]] = frozenset({"chat"})
     takes: ClassVar[frozenset[Level]] = frozenset()  # raw prompts
@@ -98,7 +99,7 @@ class HttpEngine(Deeds, GeneratesOnly):
         self._able: dict[str, Capabilities] = {}
         self._columns = column(self.name), raw_column(self.name)
         chats, raw = (Words(self.name, cells) for cells in self._columns)
-        self._chat_body = ChatBody(chats, self.fixed)
+        self._chat_body = ChatBody(chats, self.fixed, goes_on=self.goes_on)
         self._chat: Way = ChatWay(
             self._who,
             f"{self._root}{self.api}/chat/completions",

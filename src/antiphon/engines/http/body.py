@@ -34,6 +34,7 @@ _LONGEST_REST = 32 * 1024  # that is kept: tools make it long
 _MOST_BYTES = 256 * 1024  # of all that are kept; what they were made of takes up to twenty times as much
 _encode = msgspec.json.Encoder().encode
 THOUGHT = "reasoning_content"  # what the key is in a ChatPrompt
+NOBODY: Json = {"role": "user", "content": ""}  # says nothing, so that the turn is the model's
 # Values that ask for nothing: who lacks the field need not be told.
 _NEUTRAL = {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
 _PARAMS = {"structural_tag": "text.format"}  # of a field of the table, where the request has another name
@@ -96,11 +97,13 @@ class Words:
 
 
 class ChatBody:
-    """Makes bodies for one engine; `fixed` is in all that are for a stream."""
+    """Makes bodies for one engine; `fixed` is in all that are for a stream. `goes_on`: it takes an assistant's message
+    at the end for the beginning of its answer."""
 
-    def __init__(self, words: Words, fixed: Json) -> None:
+    def __init__(self, words: Words, fixed: Json, *, goes_on: bool = False) -> None:
         self._words = words
         self._fixed = fixed
+        self._goes_on = goes_on
         self._thought = words.name("reasoning items")
         self._rests: dict[bool, dict[int, tuple[Sampling, _Rest]]] = {False: {}, True: {}}  # for streams, or not
         self._bytes = 0  # of these, or more
@@ -116,7 +119,7 @@ class ChatBody:
             if isinstance(content := message.get("content"), list):
                 _vet_images(content)
             thinks = thinks or THOUGHT in message
-        messages = self.messages(prompt) if thinks else prompt.messages
+        messages = self.messages(prompt) if thinks or self._goes_on else prompt.messages
         return b"".join((rest.before, _encode(messages), rest.after))
 
     def _rest(self, work: Work, prompt: ChatPrompt, stream: bool) -> "_Rest":
@@ -149,13 +152,14 @@ class ChatBody:
         return rest
 
     def messages(self, prompt: ChatPrompt) -> Sequence[Json]:
-        """With earlier thoughts under the name that the engine reads them by."""
+        """With earlier thoughts under the name that the engine reads them by; and answered, not gone on with."""
+        messages: Sequence[Json] = prompt.messages
         name = self._thought
-        if name != THOUGHT:
-            for message in prompt.messages:
-                if THOUGHT in message:
-                    return [_renamed(message, name) for message in prompt.messages]
-        return prompt.messages
+        if name != THOUGHT and any(THOUGHT in message for message in messages):
+            messages = [_renamed(message, name) for message in messages]
+        if self._goes_on and messages and messages[-1]["role"] == "assistant":
+            messages = [*messages, NOBODY]
+        return messages
 
     def _offer(self, body: Json, prompt: ChatPrompt) -> None:
         if prompt.template_kwargs and self._words.name("chat_template_kwargs"):

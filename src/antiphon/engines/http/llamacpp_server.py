@@ -54,6 +54,7 @@ class LlamaCppServer(HttpEngine):
     port = 8080
     counting_path = "/v1/chat/completions/input_tokens"
     fixed: ClassVar[Json] = {"return_progress": True}
+    goes_on = True  # unless it was started with --no-prefill-assistant, which it does not tell
     levels = frozenset({"chat", "tokens"})
     takes = frozenset({"text", "tokens"})
     splits_text = True

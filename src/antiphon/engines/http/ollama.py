@@ -28,6 +28,7 @@ class Ollama(HttpEngine):
     name = "ollama"
     port = 11434
     version_path = "/api/version"
+    goes_on = True  # by the templates of its models
     takes = frozenset({"text"})
     deeds: ClassVar[dict[Deed, str]] = {"embed": "/v1/embeddings"}
     embedding_fields = frozenset({"dimensions"})
