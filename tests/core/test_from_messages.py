@@ -44,6 +44,11 @@ def test_a_string_and_a_text_block_are_the_same() -> None:
     assert request(messages=HI).input == request(messages=[turn("user", text("hi"))]).input
 
 
+def test_no_blocks_are_as_good_as_an_empty_text() -> None:
+    said = items(turn("user"), turn("assistant"))
+    assert [(item["role"], item["content"]) for item in said] == [("user", []), ("assistant", [])]
+
+
 def test_a_conversation_becomes_items_in_its_order() -> None:
     found = items(
         turn("user", text("a"), text("b")),
@@ -250,6 +255,8 @@ BAD: list[tuple[dict[str, Any], str, type[BadRequest]]] = [
     ({"tools": [{"name": "f"}]}, "tools[0].input_schema", MissingParameter),
     ({"tools": [{"name": "f g", "input_schema": {}}]}, "tools[0].name", InvalidValue),
     ({"tools": [{"name": "f", "input_schema": {"$ref": "http://x"}}]}, "tools[0].input_schema", BadRequest),
+    ({"tools": [{"name": "f", "input_schema": {"type": "string"}}]}, "tools[0].input_schema.type", InvalidValue),
+    ({"tools": [{"name": "f", "input_schema": {"type": ["null"]}}]}, "tools[0].input_schema.type", InvalidValue),
     ({"tool_choice": {"type": "some"}}, "tool_choice.type", InvalidValue),
     ({"thinking": {"type": "between_tools"}}, "thinking.type", InvalidValue),
     ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens", MissingParameter),
@@ -302,6 +309,19 @@ def test_errors_of_the_shared_path_get_the_names_of_this_api(ours: str, theirs: 
     assert (told.param, told.message) == (theirs, f"Invalid value for '{theirs}'.")
     assert names.told(AntiphonError("No.")).message == "No."
     assert (error.param, type(told)) == (ours, InvalidValue)  # others may share it
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("This server keeps no files yet: send what it holds as image_url.", "send what it holds as base64."),
+        ("This server keeps no files yet: send what it holds as file_data.", "send what it holds as base64."),
+        ("The call_id 'toolu_1' is used twice.", "The id 'toolu_1' is used twice."),
+    ],
+)
+def test_sentences_have_the_words_of_this_api(ours: str, theirs: str) -> None:
+    told = asked().names.told(InvalidValue(ours, param="input[0]"))
+    assert told.message.endswith(theirs)
 
 
 def test_an_error_that_does_not_name_its_field_begins_with_it() -> None:

@@ -133,6 +133,7 @@ def _tool(tool: MessageTool, at: str) -> FunctionTool:
         )
     if tool.input_schema is None:
         raise MissingParameter(f"Missing required parameter: '{at}.input_schema'.", param=f"{at}.input_schema")
+    _check_input(tool.input_schema, f"{at}.input_schema.type")
     callers = tool.allowed_callers
     return FunctionTool(
         name=tool.name,
@@ -142,6 +143,13 @@ def _tool(tool: MessageTool, at: str) -> FunctionTool:
         defer_loading=tool.defer_loading or UNSET,
         allowed_callers=UNSET if callers is None or "direct" in callers else ["programmatic"],
     )
+
+
+def _check_input(schema: dict[str, Any], where: str) -> None:
+    """What says nothing of its type may still be one."""
+    kinds = schema.get("type", "object")
+    if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
+        raise InvalidValue(f"Invalid value for '{where}': it has to be 'object', as every input is.", param=where)
 
 
 def _choice(choice: AutoToolChoice | AnyToolChoice | NamedToolChoice | NoToolChoice) -> ToolChoice:

@@ -69,6 +69,8 @@ class Items:
         self._origins: list[str] = []
 
     def take(self, message: InputMessage, at: str) -> None:
+        if not message.content:  # as good as an empty text
+            self._add(Message(role=message.role, content=[]), Place(at))
         for number, block in enumerate(message.content):
             where = f"{at}.content[{number}]"
             if not isinstance(block, _BELONG[message.role]):
@@ -200,4 +202,4 @@ def _refuse_citations(wanted: Citations | None, where: str) -> None:
 
 def _misplaced(role: str, block: InputBlock, where: str) -> InvalidValue:
     kind = str(block.__struct_config__.tag)
-    return InvalidValue(f"A {kind} block does not belong into a message of the role {role!r}.", param=where)
+    return InvalidValue(f"Blocks of the type {kind!r} do not belong into a message of the role {role!r}.", param=where)

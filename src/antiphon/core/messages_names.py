@@ -25,6 +25,8 @@ class MessageNames(Names):
     words: ClassVar = {
         r"\binput_image( part)?": "image block",
         r"\binput_file( part)?": "document block",
+        r"\bas (image_url|file_data)\b": "as base64",
+        r"\bcall_id\b": "id",
         r" Shorten the input, or send truncation: 'auto'\.": "",
     }
 

@@ -131,7 +131,7 @@ def _check_part(part: MessagePart, param: str) -> None:
         kind = str(part.__struct_config__.tag)
         raise _missing(f"{param}.image_url", f"A part of type {kind} needs an image_url or a file_id.")
     if type(part) is InputFile and part.file_data is UNSET and part.file_id is UNSET and part.file_url is UNSET:
-        raise _missing(f"{param}.file_data", "An input_file needs data, an id or a URL.")
+        raise _missing(f"{param}.file_data", "A file needs data, an id or a URL.")
 
 
 def _check_item(item: InputItem, param: str, limits: Limits) -> None:

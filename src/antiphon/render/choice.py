@@ -81,7 +81,7 @@ def _hosted(tag: str, offered: Offered) -> Chosen:
 def _unnamed(offered: Offered, kind: str, name: str) -> InvalidValue:
     deferred = any(_is_named(plain, offer, kind, name) for plain, offer in offered.deferred.items())
     why = "is deferred, and no tool_search_output has it yet" if deferred else f"is no declared {kind} tool"
-    return InvalidValue(f"tool_choice names {name!r}, which {why}.", param="tool_choice")
+    return InvalidValue(f"'tool_choice' names {name!r}, which {why}.", param="tool_choice")
 
 
 def _one(offered: Offered, plain: str) -> Chosen:
