@@ -27,12 +27,13 @@ from antiphon.transport.familiar import LENGTH, Familiar, familiar
 from antiphon.transport.heads import Heads
 from antiphon.transport.http import JSON, Request, received
 from antiphon.transport.line import CLOSE, Header, repeated
+from antiphon.transport.offers import asks_for_socket, framing
+from antiphon.transport.pipelined import MOST, share
 from antiphon.transport.settings import ServerSettings
 from antiphon.transport.unread import Unread
 
 WRITE_BUFFER = 64 * 1024  # bytes a client may leave unread before `send` waits
-READ_BUFFER = 64 * 1024  # bytes of a body that nobody has read yet, before no more are taken
-PIPELINED = 8  # requests that wait for those before them, before no more are taken
+READ_BUFFER = 64 * 1024  # bytes of a body that nobody has read yet, or behind it, before no more are taken
 LINGER = 2.0  # seconds in which a refused client may go on sending, so that it gets to read why
 _SLASH = ord("/")
 _log = logging.getLogger(__name__)
@@ -42,9 +43,9 @@ Awaited = Literal["head", "body", "request", "nothing"]
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_active", "_answer", "_arrived", "_between", "_fault", "_framing", "_fresh", "_head_cap", "_headers", "_known",
-        "_owed", "_receiving", "_refused_at", "_seen", "_settings", "_since", "_unread", "_url", "_writable", "cycle",
-        "heads", "loop", "parser", "read_paused", "state", "transport", "waiting", "write_paused",
+        "_active", "_answer", "_arrived", "_between", "_fault", "_framing", "_fresh", "_head_cap", "_headers", "_held",
+        "_known", "_owed", "_receiving", "_refused_at", "_seen", "_settings", "_since", "_unread", "_url", "_writable",
+        "cycle", "heads", "loop", "parser", "read_paused", "state", "transport", "waiting", "write_paused",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -82,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._between = True  # requests: nothing has come of the next one, or all of the last
         self._known: Familiar | None = None  # the head of a request, for who sends it again
         self._owed = 0  # bytes that are missing from the body behind it
+        self._held = b""  # what came behind as many as may wait
         self._fresh = b""  # what the parser is given, from the first byte of a request on
         self._framing = b""  # of a body that it has to be told of
         self._writable: asyncio.Event | None = None
@@ -102,9 +104,12 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._refused_at:
             return
-        if self._owed:
-            data = self._take_owed(data)
         while data:
+            if self.waiting and self._holds(data):
+                return
+            if self._owed:
+                data = self._take_owed(data)
+                continue
             known = self._known if self._between else None
             if known is None or not (length := known.length_in(data)):
                 data = self._parse(data)
@@ -121,12 +126,15 @@ class Connection(asyncio.Protocol):
             data = data[start + size :]
 
     def _parse(self, data: bytes) -> bytes:
-        """What is to be parsed anew is given back."""
-        rest = b""
-        self._arrived += len(data)
+        """What is to be parsed later, or anew, is given back."""
+        if self._between and self.cycle is not None and not self.cycle.keep_alive:
+            return b""  # what follows the last request is nobody's business
+        end = share(data)
+        rest = data[end:]
+        self._arrived += end
         self._fresh, self._between = data if self._between else b"", False
         try:
-            self.parser.feed_data(data)
+            self.parser.feed_data(data[:end])
         except httptools.HttpParserUpgrade as offer:
             if self._receiving is None:
                 self._upgrade()
@@ -138,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._fresh = b""
         if self._arrived > self._head_cap:
             self._refuse(self._too_large())
-        return rest
+        return b"" if self._refused_at else rest
 
     def _take_owed(self, data: bytes) -> bytes:
         """The body goes on. What follows it is given back."""
@@ -176,13 +184,13 @@ class Connection(asyncio.Protocol):
             raise self._fault
         self._arrived = 0
         offers = self.parser.should_upgrade()
-        if offers and self._wants_socket():
+        if offers and asks_for_socket(self._headers) and self._settings.ws_protocol_class is not None:
             self._receiving = None
             return
         headers, self._headers = self._headers, []  # what comes now are trailers; they must not pass for headers
         fields = dict(headers)
         if offers:
-            self._framing = _framing(fields)
+            self._framing = framing(fields)
         cycle = Cycle(self, self.parser.get_method().decode("ascii"), path, query, fields)
         if len(fields) != len(headers):
             cycle.repeated = repeated(headers)
@@ -213,9 +221,12 @@ class Connection(asyncio.Protocol):
         if not cycle.keep_alive:
             self.transport.close()
         elif (self.read_paused or self.waiting) and not self.transport.is_closing():
-            self.resume_reading()
             if self.waiting:  # not in the context of this one: its trace and its bill are nobody else's
                 Context().run(self._start, self.waiting.popleft())
+            if self._held and not self.waiting:
+                held, self._held = self._held, b""
+                self.data_received(held)
+            self.resume_reading()
 
     def left_open(self, cycle: Cycle) -> None:
         if cycle.started:
@@ -230,7 +241,7 @@ class Connection(asyncio.Protocol):
             await self._writable.wait()
 
     def resume_reading(self) -> None:
-        if self.read_paused:
+        if self.read_paused and len(self._held) <= READ_BUFFER:
             self.read_paused = False
             self.transport.resume_reading()
 
@@ -274,7 +285,7 @@ class Connection(asyncio.Protocol):
     def _awaited(self) -> Awaited:
         """What the client owes us just now."""
         cycle = self.cycle
-        if self.read_paused:
+        if self.read_paused or self._held:
             return "nothing"
         if cycle is None or (cycle.complete and (self._arrived or cycle.more)):  # nobody needs the rest of that body
             return "head"
@@ -298,8 +309,15 @@ class Connection(asyncio.Protocol):
             self._start(cycle)
         else:
             self.waiting.append(cycle)
-            if len(self.waiting) >= PIPELINED:
-                self._pause_reading()
+
+    def _holds(self, data: bytes) -> bool:
+        """Whether it waits as it came, behind as many requests as may."""
+        if not self._held and len(self.waiting) < MOST:
+            return False
+        self._held += data
+        if len(self._held) > READ_BUFFER:
+            self._pause_reading()
+        return True
 
     def _start(self, cycle: Cycle) -> None:
         self._active = cycle
@@ -321,13 +339,7 @@ class Connection(asyncio.Protocol):
         if self._active is not None and not self._active.complete:
             self._active.leave()
         self.waiting.clear()
-
-    def _wants_socket(self) -> bool:
-        """Whatever else is offered beside it."""
-        tokens = dict(self._headers).get(b"connection", b"").lower().split(b",")
-        offered = [value.lower() for name, value in self._headers if name == b"upgrade"]
-        asked = b"websocket" in offered and b"upgrade" in map(bytes.strip, tokens)
-        return asked and self._settings.ws_protocol_class is not None
+        self._held = b""
 
     def _upgrade(self) -> None:
         """From here on another protocol has the connection; a parser that calls us would keep us for nothing. In the
@@ -382,13 +394,3 @@ def _reply(error: AntiphonError) -> bytes:
         (b"openai-processing-ms", b"0"),
     ]
     return Heads().make(error.status, (), headers) + body
-
-
-def _framing(fields: dict[bytes, bytes]) -> bytes:
-    """All that the parser has to be told to read the body of a request with this head; nothing if it has none.
-
-    Who offers another protocol, as Java's HttpClient does on every request, is answered in this one. But the parser
-    takes whatever follows such a head for that protocol, and would take a body for the next request.
-    """
-    framing = [b"%b: %b\r\n" % (name, fields[name]) for name in (LENGTH, b"transfer-encoding") if name in fields]
-    return b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(framing) if framing else b""
