@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import apsw
 
 from antiphon.errors import StartupError
-from antiphon.stores import schema
+from antiphon.stores import schema, sqlite_large
 from antiphon.stores.base import Schema
-from antiphon.stores.sql.operation import Operation, Rows
+from antiphon.stores.sql.operation import Operation, Rows, Statement
 
 T = TypeVar("T")
 MEMORY = ":memory:"
@@ -63,10 +63,16 @@ class Connection:
         try:
             statement = next(operation)
             while True:
-                statement = operation.send(execute(texts[statement.text], statement.values).fetchall())
+                text, values = texts[statement.text], statement.values
+                rows = self._insert(statement) if statement.large else execute(text, values).fetchall()
+                statement = operation.send(rows)
         except StopIteration as stop:
             value: T = stop.value
             return value
+
+    def _insert(self, statement: Statement) -> Rows:
+        execute, text = self._execute, self._texts[statement.text]
+        return sqlite_large.insert(self._connection, statement, lambda values: execute(text, values).fetchall())
 
     def set(self, settings: dict[str, Any]) -> None:
         for name, value in settings.items():

@@ -11,14 +11,13 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.stores.sql import totals
-from antiphon.stores.sql.operation import Operation, Statement
+from antiphon.stores.sql.operation import LARGE, Operation, Statement
 
 _COLUMNS = (
     *("tenant", "id", "status", "background", "rank", "bearer", "created", "deadline", "ended", "expires", "previous"),
     *("conversation", "owner", "lease", "fence", "bytes", "request", "response", "tape"),
 )
 _MOST = 16  # rows of a statement
-_MUCH = 256 * 1024  # bytes of them all: a prepared statement holds on to what it wrote until it is run again
 _OR_FAIL = "INSERT OR FAIL"  # SQLite need not note how to take back the rows before one that is there already
 
 Values = tuple[Any, ...]
@@ -41,13 +40,14 @@ class Addition(Struct, frozen=True):
 
 def together(added: Sequence[Addition]) -> Operation[None]:
     """For SQLite. It complains of a row that is there already: then nothing may stay of what was written here."""
-    most = _MOST if sum([one.size for one in added]) < _MUCH else 1
+    size = sum([one.size for one in added])
+    most = _MOST if size <= LARGE else 1  # a prepared statement holds on to what it wrote until it is run again
     for at in range(0, len(added), most):
         rows = added[at : at + most]
         values: list[Any] = []
         for one in rows:
             values += one.values
-        yield Statement(insert(len(rows), _OR_FAIL), tuple(values))
+        yield Statement(insert(len(rows), _OR_FAIL), tuple(values), large=most == 1 and rows[0].size > LARGE)
     sizes: dict[str, list[int]] = {}
     for one in added:
         sizes.setdefault(one.tenant, []).append(one.size)

@@ -8,7 +8,7 @@ import msgspec
 from antiphon.errors import InvalidValue
 from antiphon.stores.base import ConversationRow, ItemRow, Page
 from antiphon.stores.sql import totals
-from antiphon.stores.sql.operation import Operation, sought, sql
+from antiphon.stores.sql.operation import Operation, inserting, sought, sql
 
 _FOUND = "tenant = $1 AND id = $2 AND expires IS NULL"
 _RESERVE = f"""
@@ -167,8 +167,9 @@ def _place(
     following, count = rows[0]
     there = []
     for position, item in enumerate(items, following - len(items)):
-        if not (yield sql(_PLACE, tenant, conversation_id, position, item.id, len(item.item), item.item)):
-            there.append(len(item.item))
+        own = len(item.item)
+        if not (yield inserting(_PLACE, own, (tenant, conversation_id, position, item.id, own, item.item))):
+            there.append(own)
     if there:
         yield sql(_LESS, tenant, conversation_id, len(there), sum(there))
     return int(count) - len(there), size - sum(there)

@@ -13,11 +13,14 @@ from msgspec import Struct
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 
+LARGE = 256 * 1024  # bytes that a database should not have to copy more often than it must
+
 
 class Statement(Struct, frozen=True):
     text: str
     values: tuple[Any, ...]
     alone: bool = False
+    large: bool = False  # it inserts one row, whose first columns have these values in this order, and much in them
 
 
 Operation = Generator[Statement, Rows, T]
@@ -30,6 +33,11 @@ def sql(text: str, *values: Any) -> Statement:
 def alone(text: str, *values: Any) -> Statement:
     """What the operation does is done by this one statement; what it may ask afterwards changes nothing."""
     return Statement(text, values, alone=True)
+
+
+def inserting(text: str, size: int, values: tuple[Any, ...]) -> Statement:
+    """One row, with so many bytes in it."""
+    return Statement(text, values, large=size > LARGE)
 
 
 def sought(text: str) -> str:

@@ -12,7 +12,7 @@ from antiphon.errors import Busy, UnknownConversation, UnknownPrevious
 from antiphon.stores.base import Claim, End, Key, Link, Lost, NewResponse, StoredResponse
 from antiphon.stores.sql import conversations, keys, totals
 from antiphon.stores.sql.additions import Addition, Values, insert
-from antiphon.stores.sql.operation import Operation, alone, sought, sql
+from antiphon.stores.sql.operation import Operation, alone, inserting, sought, sql
 from antiphon.stores.sql.totals import Tally
 
 COLUMNS = """
@@ -81,7 +81,8 @@ def begin(
     yield from _follow(tenant, new, now)
     if new.conversation is not None and not (yield from conversations.touch(tenant, new.conversation, now)):
         raise UnknownConversation(f"Conversation with id {new.conversation!r} not found.", param="conversation")
-    if (yield sql(_INSERT, *_begun(tenant, new, claim))):  # else it is there already: an answer got lost on its way
+    written = yield inserting(_INSERT, _size(new), _begun(tenant, new, claim))
+    if written:  # else it is there already: an answer got lost on its way
         yield totals.book(tenant, new.id, 1, _size(new))
     return None
 
@@ -198,7 +199,7 @@ def _write(tenant: str, end: End, new: NewResponse, now: float) -> Operation[int
     """Beginning and end at once. Gives the bytes that came, or None: it had ended."""
     yield from _follow(tenant, new, now)
     size, values = _whole(tenant, end, new)
-    if (yield sql(_INSERT, *values)):
+    if (yield inserting(_INSERT, size, values)):
         return size
     yield from _had_ended(tenant, end)
     return None
