@@ -102,7 +102,11 @@ class Client:
 
     async def stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
         """Once the answer has begun. Whoever awaits it closes it."""
-        connection = await self.ask(self.request(path, body))
+        return await self.listen(self.request(path, body), decoder)
+
+    async def listen(self, request: bytes, decoder: Decoder[T]) -> "EventStream[T]":
+        """The same, for a body that may be large: it should not be here twice while an answer takes its time."""
+        connection = await self.ask(request)
         if connection.streams:
             return EventStream(self, connection, decoder)
         self.release(connection)

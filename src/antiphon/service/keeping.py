@@ -86,7 +86,7 @@ class Keeper:
         other = await self.store.begin(tenant, new, self.claim(), key, room)
         if other is not None:
             return other
-        return self.own(Kept(self, tenant, response.id, 1, decoded, request, new.created))
+        return self.own(Kept(self, tenant, response.id, 1, decoded, len(request), new.created))
 
     async def keyed(self, tenant: str, key: Key) -> str | None:
         """The id of the response that has this key."""
@@ -101,12 +101,13 @@ class Keeper:
 
     def later(self, tenant: str, decoded: Decoded, response: Response) -> "Kept":
         """For one that nobody hears of before its end: it is written then, all at once."""
-        return Kept(self, tenant, response.id, 0, decoded, b"", time())
+        return Kept(self, tenant, response.id, 0, decoded, 0, time())
 
     async def adopt(self, tenant: str, row: StoredResponse) -> "Kept":
         """For a row that was claimed or taken. Its former owner is kept out of the live log too."""
         await self.live.fence(tenant, row.id, row.fence)
-        return self.own(Kept(self, tenant, row.id, row.fence, None, row.request, row.created, row.bearer))
+        kept = Kept(self, tenant, row.id, row.fence, row.request, len(row.request), row.created, row.bearer)
+        return self.own(kept)
 
     def claim(self) -> Claim:
         """This process, from now on for the length of a lease: for Store.claim and Store.take."""
@@ -166,8 +167,8 @@ class Kept(Struct, eq=False):
     tenant: str
     id: str
     fence: int  # 0: it is not in the store before its end
-    _decoded: Decoded | None  # what was asked, if that was here
-    _request: bytes  # and how it is kept; empty as long as the row is not written
+    _asked: Decoded | bytes  # bytes: as it is kept, if it was not here that it was asked
+    _size: int  # of how it is kept; 0 as long as the row is not written
     _created: float
     bearer: str = ""  # the key that it is charged to, if it was taken up here
     ended: bool = False  # its end is written
@@ -195,14 +196,13 @@ class Kept(Struct, eq=False):
             return body
         if self.lost:
             raise self.gone()
-        keeper, decoded = self._keeper, self._decoded
+        keeper, asked = self._keeper, self._asked
         if self.fence:  # else it was never held
             keeper.drop(self)
         if self._tried != response.status:
             self._instead, self._tried = self._tried != "", response.status
-        asked = self._request or decoded
-        assert asked is not None
-        ended = Finished(response, body, asked, self.fence, self._created, keeper.settings.ttl, self._instead)
+        ttl = keeper.settings.ttl
+        ended = Finished(response, body, asked, self._size, self.fence, self._created, ttl, self._instead)
         end = await _aside(end_row, ended, log) if ended.takes_long(log) else end_row(ended, log)
         try:
             await keeper.store.finish(self.tenant, end)
@@ -213,10 +213,10 @@ class Kept(Struct, eq=False):
         except Lost:
             raise self.gone() from None
         self.ended = True
-        size = len(body) + len(self._request if end.new is None else end.new.request)
+        size = len(body) + (self._size if end.new is None else len(end.new.request))
         keeper.sweeper.wrote(size)
-        if decoded is not None and keeper.remember is not None:
-            keeper.remember(self.tenant, response, decoded, size)
+        if type(asked) is Decoded and keeper.remember is not None:
+            keeper.remember(self.tenant, response, asked, size)
         if response.background:
             await self._tell()
         return body

@@ -85,11 +85,13 @@ def restored(row: StoredResponse) -> Decoded:
 
 
 def input_items(request: bytes) -> list[InputItem]:
-    """Of a row's request, in the order in which they were sent. A trigger is none that anybody gets back."""
-    items = _inputs.decode(request).asked.input
-    if items and type(items[-1]) is CompactionTrigger:
-        items.pop()
-    return items
+    """Of a row's request, in the order in which they were sent."""
+    return sent_items(_inputs.decode(request).asked.input)
+
+
+def sent_items(items: list[InputItem]) -> list[InputItem]:
+    """A trigger is none that anybody gets back."""
+    return items[:-1] if items and type(items[-1]) is CompactionTrigger else items
 
 
 def all_items(row: tuple[bytes, bytes]) -> tuple[InputItem, ...]:

@@ -13,7 +13,7 @@ from antiphon.core.tape import pack
 from antiphon.protocol.codec import Decoded, encode
 from antiphon.protocol.response import Response
 from antiphon.service.quotas import bearer
-from antiphon.service.record import input_items, stored_request
+from antiphon.service.record import input_items, sent_items, stored_request
 from antiphon.service.tiers import rank
 from antiphon.stores.base import End, ItemRow, NewResponse
 
@@ -30,20 +30,21 @@ class Finished(Struct, frozen=True):
 
     response: Response
     body: bytes  # its JSON
-    asked: Decoded | bytes  # bytes: as it is in the store already
-    fence: int  # 0: nothing is in the store yet
+    asked: Decoded | bytes  # bytes: as it is in the store, if nobody here has asked it
+    size: int  # of what was asked, in the store; 0: nothing is there yet
+    fence: int  # 0: likewise
     created: float
     ttl: float
     instead: bool = False  # of one that may have been written
 
     def takes_long(self, log: Log) -> bool:
         """To write down what was asked, and how it ended."""
-        asked = self.asked
         if len(log) > _LISTS_AT_ONCE:
             return True
-        if isinstance(asked, Decoded):
-            return len(asked.request.input) > _ITEMS_AT_ONCE
-        return self.response.conversation is not None and len(asked) > _BYTES_AT_ONCE
+        if self.fence:
+            return self.response.conversation is not None and self.size > _BYTES_AT_ONCE
+        asked = self.asked
+        return type(asked) is Decoded and len(asked.request.input) > _ITEMS_AT_ONCE
 
 
 def takes_long(decoded: Decoded) -> bool:
@@ -75,7 +76,10 @@ def new_row(
 
 def end_row(ended: Finished, log: Log) -> End:
     response, asked, now = ended.response, ended.asked, time()
-    request = stored_request(asked) if isinstance(asked, Decoded) else asked
+    new = None
+    if not ended.fence:
+        assert type(asked) is Decoded
+        new = new_row(response, ended.body, stored_request(asked), ended.created)
     conversation = response.conversation if response.status in _APPENDED else None
     return End(
         id=response.id,
@@ -85,13 +89,14 @@ def end_row(ended: Finished, log: Log) -> End:
         tape=pack(log, response),
         ended=now,
         expires=now + ended.ttl,
-        new=None if ended.fence else new_row(response, ended.body, request, ended.created),
+        new=new,
         conversation=None if conversation is None else conversation.id,
-        items=() if conversation is None else _items(request, response),
+        items=() if conversation is None else _items(asked, response),
         instead=ended.instead,
     )
 
 
-def _items(request: bytes, response: Response) -> list[ItemRow]:
+def _items(asked: Decoded | bytes, response: Response) -> list[ItemRow]:
     """What a conversation gets: the input as it was kept, and the output."""
-    return [ItemRow(str(item.id), encode(item)) for item in (*input_items(request), *response.output)]
+    given = sent_items(asked.request.input) if isinstance(asked, Decoded) else input_items(asked)
+    return [ItemRow(str(item.id), encode(item)) for item in (*given, *response.output)]

@@ -31,8 +31,7 @@ class CompactEndpoint:
         )
 
     async def compact(self, request: Request) -> None:
-        body = await request.read_body(self._limits)
-        asked = await decoded(body, decode_compact, self._limits)
+        asked = await decoded(await request.read_body(self._limits), decode_compact, self._limits)
         given = await attended(request, self._compactions.compact(request.tenant, asked))
         request.ignored = given.ignored
         await request.reply(200, encode(given.compaction))

@@ -134,6 +134,7 @@ class ConversationsEndpoint:
     async def create(self, request: Request) -> None:
         body = await request.read_body(self._limits) if request.has_body() else b"{}"
         asked, request.ignored = await decoded(body, decode_conversation, self._limits)
+        del body  # it may be large, and takes its time to be kept
         await _give(request, await self._service.create(request.tenant, asked))
 
     async def all(self, request: Request) -> None:

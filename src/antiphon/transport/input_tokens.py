@@ -41,8 +41,7 @@ class InputTokensEndpoint:
         )
 
     async def count(self, request: Request) -> None:
-        body = await request.read_body(self._limits)
-        asked = await decoded(body, decode_create, self._limits)
+        asked = await decoded(await request.read_body(self._limits), decode_create, self._limits)
         counted = await self._counting.count(request.tenant, asked)
         request.ignored = counted.ignored
         await request.reply(200, encode(InputTokenCount(input_tokens=counted.tokens)))

@@ -36,7 +36,6 @@ class ToolOutputsEndpoint:
     async def submit(self, request: Request) -> None:
         response_id = request.params["response_id"]
         self._stored.check(response_id)
-        body = await request.read_body(self._limits)
-        asked = await decoded(body, decode_tool_output, self._limits)
+        asked = await decoded(await request.read_body(self._limits), decode_tool_output, self._limits)
         request.ignored = asked.ignored
         await request.reply(200, await self._service.submit(request.tenant, response_id, asked))

@@ -322,9 +322,9 @@ class HttpEngine(Deeds, GeneratesOnly):
         way, thinks = self._chat, False
         if self._by_tokens or type(work.prompt) is not ChatPrompt:
             way, (work, thinks) = self._raw, await self._rendered(work)
-        body = way.body(work, stream=True)
+        request = self._client.request(way.path, way.body(work, stream=True))
         try:
-            return _Begun(way, work, thinks, await self._client.stream(way.path, body, way.decoder(work)))
+            return _Begun(way, work, thinks, await self._client.listen(request, way.decoder(work)))
         except AntiphonError as error:
             raise self._explained(error, work.model) from None
 
