@@ -70,6 +70,9 @@ An engine is asked at one of two levels, which `--engine-level` chooses (`level`
 An engine that renders makes control tokens of whatever looks like one, so at both levels such strings are broken up in
 what clients, tools and files wrote ([more](safety.md#where-the-engine-renders)); OpenAI alone gets them as they are.
 
+An answer is always a message of its own. llama.cpp's server and Ollama would go on with a last message of the
+assistant's; an empty message of the user's is sent after it, which keeps them from it and is counted.
+
 Beside chats every engine takes raw prompts, for `/v1/completions`: texts everywhere, ids of tokens by vLLM, SGLang,
 llama.cpp's server and OpenAI. Ollama puts even a raw prompt into the model's template. What looks like a control token
 in a text becomes one, except with llama.cpp's server, which is told which text the template wrote.
