@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from antiphon.service.source import Source
 from antiphon.transport import sse
+from antiphon.transport.company import Company
 from antiphon.transport.http import Header, Request
 from antiphon.transport.listener import Listener
 from antiphon.transport.outlet import open_outlet
@@ -19,6 +20,7 @@ class Delivery:
     def __init__(self, ping_interval: float, manner: Manner | None = None) -> None:
         self._ping_interval = ping_interval
         self.manner = manner
+        self._company = Company()
 
     async def stream(
         self, request: Request, source: Source, headers: Sequence[Header] = (), retold: Retold | None = None
@@ -35,7 +37,12 @@ class Delivery:
 
     async def result(self, request: Request, source: Source, headers: Sequence[Header] = ()) -> None:
         try:
-            with request.line:
-                await request.reply(200, await source.result(), headers)
+            with request.line, self._company as company:
+                if (others := company.others()) is not None:
+                    await others
+                body = await source.result()
+                if (others := company.others()) is not None:
+                    await others
+                await request.reply(200, body, headers)
         finally:
             source.leave()
