@@ -7,7 +7,11 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.errors import StartupError
-from antiphon.transport.server import listen
+from antiphon.transport.connection import Connection
+from antiphon.transport.server import Server, listen
+from antiphon.transport.settings import ServerSettings
+from tests.transport.carrier import Socket, turn
+from tests.transport.edge import Edge, announce
 from tests.transport.process import SECONDS, Process, connected, process, request
 
 pytestmark = pytest.mark.anyio
@@ -197,3 +201,29 @@ async def test_a_second_interrupt_does_not_wait(server: Process) -> None:
 def test_an_idle_server_is_small(lasting: Process) -> None:
     """The edge alone; the whole server is measured by `make bench`."""
     assert lasting.resident() < 50 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("looks", "status"),
+    [([float(second) for second in range(13)], b"408"), ([0.0, 1.0, 30.0], b"200")],
+    ids=["the client took its time", "the server stood still"],
+)
+async def test_time_in_which_the_server_stood_still_is_not_held_against_clients(
+    looks: list[float], status: bytes
+) -> None:
+    """What they sent meanwhile was not read yet."""
+    config, carrier, began = Config(), Socket(), asyncio.get_running_loop().time()
+    server = Server(Edge(config).app, config, announce)
+    assert isinstance(server.config, ServerSettings)
+    connection = Connection(server.config, server.server_state, {})
+    connection.connection_made(carrier)  # type: ignore[arg-type]  # as much of one as is needed
+    head, rest = request("/health")[:20], request("/health")[20:]
+    server._look(began)
+    connection.data_received(head)
+    for passed in looks:
+        server._look(began + passed)
+    connection.data_received(rest)
+    async with asyncio.timeout(SECONDS):
+        while not carrier.writes:
+            await turn()
+    assert carrier.writes[0].startswith(b"HTTP/1.1 " + status)

@@ -40,6 +40,7 @@ _LAST_LOOKS = 10  # for who has just connected, after the doors were closed
 _LOOK_SECONDS = 0.05
 _YOUNG = 10_000  # objects between two collections: what a request makes goes with it, and needs none
 _TICKS = 5  # of uvicorn's, 0.1 s each, between two looks at the clocks of all connections
+_HELD_UP = 2.0  # seconds between two looks
 
 Announce = Callable[[str], None]
 Address = tuple[Any, ...]  # as the socket module has it: host and port, and two more for IPv6
@@ -94,6 +95,7 @@ class Server(uvicorn.Server):
         self._grace = config.shutdown_grace
         self._announce = announce
         self._deadline = 0.0
+        self._looked = 0.0
         self._terminal = Terminal()
 
     def stop(self, number: int, task: asyncio.Task[None]) -> None:
@@ -134,11 +136,15 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS == 0:
-            now = asyncio.get_running_loop().time()
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, _CLOCKED):
-                    connection.check(now)
+            self._look(asyncio.get_running_loop().time())
         return await super().on_tick(counter) and self._is_drained()
+
+    def _look(self, now: float) -> None:
+        """At the clocks of all connections, unless we were held up ourselves: what came meanwhile was not read yet."""
+        held_up, self._looked = now - self._looked > _HELD_UP, now
+        for connection in () if held_up else list(self.server_state.connections):
+            if isinstance(connection, _CLOCKED):
+                connection.check(now)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for one in (*self.servers, *(sockets or ())):
