@@ -203,7 +203,7 @@ async def test_a_model_and_an_input_are_needed(engine: FakeEngine, body: dict[st
 
 @pytest.mark.shows("A.27")
 async def test_an_input_that_is_too_long_is_refused_by_its_tokens(small: FakeEngine) -> None:
-    with pytest.raises(ContextTooLong) as refused:
+    with pytest.raises(ContextTooLong, match="or send truncation: 'auto'") as refused:
         await accepted(service(small), input="word " * 500)
     assert (refused.value.status, refused.value.code, refused.value.param) == (400, "context_length_exceeded", "input")
 
@@ -222,7 +222,7 @@ async def test_truncation_drops_as_few_of_the_oldest_items_as_will_do(small: Fak
 
 
 async def test_truncation_that_is_not_enough_is_refused(small: FakeEngine) -> None:
-    with pytest.raises(ContextTooLong):
+    with pytest.raises(ContextTooLong, match="Nothing of it can be left out"):
         await accepted(service(small), input="word " * 500, truncation="auto")
 
 

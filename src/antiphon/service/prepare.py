@@ -227,7 +227,7 @@ class _Fit(Struct, eq=False):
         if tokens < context:
             return rendered, prompt, tokens
         if self.request.truncation == "disabled":
-            raise _too_long(tokens, context)
+            raise _too_long(tokens, context, "Shorten the input, or send truncation: 'auto'.")
         self.shortened = True
         return await self._cut_short(self.history, context - _reserve(self.aim.most, context))
 
@@ -257,7 +257,7 @@ class _Fit(Struct, eq=False):
         tokens = await self._count(prompt)
         context = self.aim.able.context or 0
         if tokens >= context:
-            raise _too_long(tokens, context)
+            raise _too_long(tokens, context, "Nothing of it can be left out: shorten it.")
         return rendered, prompt, tokens
 
     def _cut(self, history: History, drop: int) -> tuple[Rendered, Prompt]:
@@ -325,9 +325,6 @@ def _stopped(sampling: Sampling, heard: Heard) -> Sampling:
     return replace(sampling, stop_token_ids=sampling.stop_token_ids + heard.stops) if heard.stops else sampling
 
 
-def _too_long(tokens: int, context: int) -> ContextTooLong:
-    return ContextTooLong(
-        f"The input has {tokens} tokens, but this model's context has room for {context}, the answer included. "
-        "Shorten the input, or send truncation: 'auto'.",
-        param="input",
-    )
+def _too_long(tokens: int, context: int, remedy: str) -> ContextTooLong:
+    room = f"this model's context has room for {context}, the answer included"
+    return ContextTooLong(f"The input has {tokens} tokens, but {room}. {remedy}", param="input")
