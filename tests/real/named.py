@@ -5,6 +5,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from openai import OpenAI
+
+from tests import live
 from tools import sglang_cpu, vllm_cpu
 from tools.engine_folder import NAME, EngineFolder, serving
 
@@ -46,6 +50,17 @@ class Named:
             return
         with serving(self._folder(Path(self.place)), model=model) as url:
             yield url
+
+
+@contextlib.contextmanager
+def client_of(engine: Named, model: str) -> Iterator[OpenAI]:
+    """Of a server in front of an engine that is started for this model."""
+    if reason := engine.missing() or (
+        f"it is a folder of {engine.kind} that it is started from" if engine.runs else ""
+    ):
+        pytest.skip(reason)
+    with engine.running(model) as url, live.serving("--engine", url) as server:
+        yield OpenAI(base_url=server.v1, api_key="unused", max_retries=0, timeout=120)
 
 
 VLLM = Named("TEST_VLLM", vllm_cpu.Folder)

@@ -8,8 +8,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.live import serving
-from tests.real.named import SGLANG
+from tests.real.named import SGLANG, client_of
 from tools.random_models import EMBEDS
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(600)]
@@ -17,10 +16,8 @@ pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[OpenAI]:
-    if reason := SGLANG.missing() or ("it is SGLang's folder that it is started from" if SGLANG.runs else ""):
-        pytest.skip(reason)
-    with SGLANG.running(EMBEDS) as engine, serving("--engine", engine) as live:
-        yield OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=120)
+    with client_of(SGLANG, EMBEDS) as made:
+        yield made
 
 
 @pytest.mark.shows("C.21", "C.27")

@@ -7,9 +7,8 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.live import serving
 from tests.oracle import check_transcript_event
-from tests.real.named import VLLM
+from tests.real.named import VLLM, client_of
 from tools.golden_cases import NOTE
 from tools.random_models import HEARS
 
@@ -21,10 +20,8 @@ BRIEFLY: dict[str, Any] = {"model": HEARS, "file": FILE, "temperature": 0, "extr
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[OpenAI]:
-    if reason := VLLM.missing() or ("it is vLLM's folder that it is started from" if VLLM.runs else ""):
-        pytest.skip(reason)
-    with VLLM.running(HEARS) as engine, serving("--engine", engine) as live:
-        yield OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=120)
+    with client_of(VLLM, HEARS) as made:
+        yield made
 
 
 @pytest.mark.shows("C.21", "G2.1")
