@@ -210,9 +210,9 @@ async def test_a_server_that_says_no_at_first_is_one_sentence(what: str) -> None
 
 
 def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    for url, says in (("http://127.0.0.1:9", "cannot be reached"), ("http://no.invalid", "cannot be reached")):
+    for url, why in (("http://127.0.0.1:9", "nobody listens there"), ("http://no.invalid", "its name is not known")):
         ran = run(tmp_path, "bench", url)
-        assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"antiphon: {url} {says}.\n")
+        assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"antiphon: {url} cannot be reached: {why}.\n")
 
 
 @pytest.mark.parametrize(
