@@ -170,6 +170,32 @@ async def test_who_asked_for_much_more_and_leaves_is_noticed() -> None:
 
 def test_one_share_has_no_more_requests_than_may_wait() -> None:
     data = request() * 100
-    assert share(data) == MOST * len(request())
-    assert share(request() * MOST) == MOST * len(request())
-    assert share(b"x" * READ) == READ
+    assert share(data, 0) == MOST * len(request())
+    assert share(request() * MOST, 0) == MOST * len(request())
+    assert share(b"x" * READ, 0) == READ
+    assert share(data, len(request())) == (MOST + 1) * len(request())
+    assert share(data, len(data) + 1) == len(data)
+
+
+class Counting(Connection):
+    """Counts the pieces in which it is given a body."""
+
+    pieces = 0
+
+    def on_body(self, piece: bytes) -> None:
+        self.pieces += 1
+        super().on_body(piece)
+
+
+async def test_empty_lines_in_a_body_are_no_ends_of_requests() -> None:
+    """They would be taken for that eight at a time, and a body may have nothing else in it."""
+    blank = b"\r\n" * (READ // 2)
+    config = ServerSettings(Echo(), Config(), Connection, None, lambda status: None)
+    connection, socket = Counting(config, ServerState(), {}), Socket()
+    connection.connection_made(socket)  # type: ignore[arg-type]  # as much of one as is needed
+    connection.data_received(request("/", method="POST", body=blank) + request("/next"))
+    async with asyncio.timeout(SECONDS):
+        while len(socket.writes) < 2:
+            await turn()
+    assert connection.pieces <= 2
+    assert socket.writes[0].endswith(blank)

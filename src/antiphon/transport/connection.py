@@ -44,8 +44,8 @@ Awaited = Literal["head", "body", "request", "nothing"]
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_active", "_answer", "_arrived", "_between", "_fault", "_framing", "_fresh", "_head_cap", "_headers", "_held",
-        "_known", "_owed", "_receiving", "_refused_at", "_seen", "_settings", "_since", "_unread", "_url", "_writable",
-        "cycle", "heads", "loop", "parser", "read_paused", "state", "transport", "waiting", "write_paused",
+        "_known", "_length", "_owed", "_receiving", "_refused_at", "_seen", "_settings", "_since", "_unread", "_url",
+        "_writable", "cycle", "heads", "loop", "parser", "read_paused", "state", "transport", "waiting", "write_paused",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -83,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._between = True  # requests: nothing has come of the next one, or all of the last
         self._known: Familiar | None = None  # the head of a request, for who sends it again
         self._owed = 0  # bytes that are missing from the body behind it
+        self._length = 0  # the same of a body that the parser reads; 0 if it comes in chunks
         self._held = b""  # what came behind as many as may wait
         self._fresh = b""  # what the parser is given, from the first byte of a request on
         self._framing = b""  # of a body that it has to be told of
@@ -129,24 +130,25 @@ class Connection(asyncio.Protocol):
         """What is to be parsed later, or anew, is given back."""
         if self._between and self.cycle is not None and not self.cycle.keep_alive:
             return b""  # what follows the last request is nobody's business
-        end = share(data)
-        rest = data[end:]
-        self._arrived += end
         self._fresh, self._between = data if self._between else b"", False
+        view, start, end = memoryview(data), 0, 0
         try:
-            self.parser.feed_data(data[:end])
+            while end < len(data) and not self._between and len(self.waiting) < MOST and not self._refused_at:
+                start, end = end, share(data, end + self._length)
+                self._arrived += end - start
+                self.parser.feed_data(view[start:end])
+                self._fresh = b""
+                if self._arrived > self._head_cap:
+                    self._refuse(self._too_large())
         except httptools.HttpParserUpgrade as offer:
             if self._receiving is None:
                 self._upgrade()
                 return b""
-            rest = self._framing + data[offer.args[0] :]
+            return self._framing + data[start + offer.args[0] :]
         except httptools.HttpParserError:
             _log.debug("What was received is not HTTP, or more than is taken.")
             self._refuse(self._fault)
-        self._fresh = b""
-        if self._arrived > self._head_cap:
-            self._refuse(self._too_large())
-        return b"" if self._refused_at else rest
+        return b"" if self._refused_at else data[end:]
 
     def _take_owed(self, data: bytes) -> bytes:
         """The body goes on. What follows it is given back."""
@@ -199,10 +201,11 @@ class Connection(asyncio.Protocol):
             self._known = None  # what follows the last one is nobody's business, known or not
         elif fresh and self.parser.get_http_version() == "1.1":
             self._known = familiar(fresh, cycle, self._head_cap) or self._known
+        self._length = int(fields.get(LENGTH, 0))  # the parser has read it
         self._come(cycle)
 
     def on_body(self, piece: bytes) -> None:
-        self._arrived = 0
+        self._arrived, self._length = 0, max(0, self._length - len(piece))
         cycle = self._receiving
         if cycle is not None and not cycle.complete and cycle.take(piece) > READ_BUFFER:
             self._pause_reading()

@@ -10,9 +10,8 @@ MOST: Final = 8  # requests that wait for those before them, before no more are 
 _EMPTY_LINE: Final = b"\r\n\r\n"
 
 
-def share(data: bytes) -> int:
-    """How many bytes of it are parsed at once: up to where so many requests may have ended. Each has an empty line."""
-    end = 0
+def share(data: bytes, end: int) -> int:
+    """Up to where it is parsed at once: so many requests may end between `end` and there. Each has an empty line."""
     for _ in range(MOST):
         found = data.find(_EMPTY_LINE, end)
         if found < 0:
