@@ -25,6 +25,7 @@ def insert(connection: apsw.Connection, statement: Statement, run: Callable[[tup
         told = run(tuple([apsw.zeroblob(len(one)) if type(one) is bytes else one for one in statement.values]))
     finally:
         connection.set_update_hook(None)
+    assert rows or not connection.changes(), f"{table} tells of no row: it has to be a table with rowids"
     for row in rows:  # none, if it was there already
         for column, value in zip(columns, statement.values):  # noqa: B905 - what follows are no values
             if type(value) is bytes and value:
