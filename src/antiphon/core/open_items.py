@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core.deltas import CallStarted, Citation, Refusal, Sealed, Summary, Thought
-from antiphon.core.open_parts import OpenRefusal, OpenSummary, OpenText, OpenThought, Out, added
+from antiphon.core.open_parts import OpenRefusal, OpenSummary, OpenText, OpenThought, Out, part_added
 from antiphon.protocol import events as ev
 from antiphon.protocol.items import (
     CustomToolCall,
@@ -59,7 +59,7 @@ class OpenMessage(Struct, eq=False):
             place = self._id, self._index, len(self._content)
             self._part = OpenText(place, hushed)
             if not hushed:
-                out.append(added(place, OutputText(text="")))
+                out.append(part_added(place, OutputText(text="")))
         return self._part
 
     def close(self, status: Status, out: Out) -> None:

@@ -19,7 +19,7 @@ _TextDelta = ev.OutputTextDelta  # looked up for every token
 Place = tuple[str, int, int]  # where a part stands: its item's id, its output index, its content or summary index
 
 
-def added(place: Place, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartAdded:
+def part_added(place: Place, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartAdded:
     item_id, output_index, index = place
     return ev.ContentPartAdded(item_id=item_id, output_index=output_index, content_index=index, part=part)
 
@@ -89,7 +89,7 @@ class OpenRefusal:
     def __init__(self, place: Place, out: Out) -> None:
         self._place = place
         self._pieces: list[str] = []
-        out.append(added(place, RefusalPart(refusal="")))
+        out.append(part_added(place, RefusalPart(refusal="")))
 
     def take(self, text: str, out: Out) -> None:
         self._pieces.append(text)
@@ -108,7 +108,7 @@ class OpenThought:
     def __init__(self, place: Place, out: Out) -> None:
         self._place = place
         self._pieces: list[str] = []
-        out.append(added(place, ReasoningText(text="")))
+        out.append(part_added(place, ReasoningText(text="")))
 
     def take(self, text: str, out: Out) -> None:
         self._pieces.append(text)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from antiphon.core.deltas import CallStarted, ServerItem
 from antiphon.core.open_parts import Out
-from antiphon.core.server_items import KINDS, added, begun, cut_short, ended
+from antiphon.core.server_items import KINDS, begun, cut_short, ended, item_added
 from antiphon.errors import EngineFailed
 from antiphon.protocol import events as ev
 from antiphon.protocol.items import McpCall
@@ -62,7 +62,7 @@ class OpenMcpCall(OpenServerItem):
         self._whole = False
 
     def open(self, out: Out) -> None:
-        out += added(self._item, self._place)
+        out += item_added(self._item, self._place)
 
     def take(self, text: str, out: Out) -> None:
         if self._whole:

@@ -1,7 +1,7 @@
 """What a response waits for that its client has to give: outputs of calls and answers to questions, as stubs."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import UNSET
 
@@ -17,8 +17,7 @@ from antiphon.protocol.items import (
     ShellCall,
     ToolSearchCall,
 )
-
-Json = dict[str, Any]
+from antiphon.protocol.tools import Json
 
 _ANSWERS: Final = {
     FunctionCall: "function_call_output",

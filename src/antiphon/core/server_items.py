@@ -132,7 +132,7 @@ def shown(item: ServerItem) -> ServerItem:
     return bare(item, "") if whole is None else replace(bare(item, ""), **{whole.field: getattr(item, whole.field)})
 
 
-def added(item: ServerItem, place: Place) -> list[ev.Event]:
+def item_added(item: ServerItem, place: Place) -> list[ev.Event]:
     item_id, index = place
     begins = KINDS[type(item)].begins(item_id=item_id, output_index=index)
     return [ev.OutputItemAdded(output_index=index, item=bare(item, item_id)), begins]
@@ -141,7 +141,7 @@ def added(item: ServerItem, place: Place) -> list[ev.Event]:
 def begun(item: ServerItem, place: Place) -> list[ev.Event]:
     """Added, and what of it is told whole."""
     item_id, index = place
-    events, whole = added(item, place), KINDS[type(item)].whole
+    events, whole = item_added(item, place), KINDS[type(item)].whole
     if whole is None or (text := getattr(item, whole.field)) is None:
         return events
     if text:
