@@ -18,8 +18,8 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.history import make_history
-from antiphon.core.occurrences import Occurrences
+from antiphon.core.history.history import make_history
+from antiphon.core.multi_match import Occurrences
 from antiphon.core.prompt import ChatPrompt, Reads, Template, TextPrompt, TokenPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings

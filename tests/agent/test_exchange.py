@@ -10,9 +10,9 @@ from antiphon.agent.declared import Declared
 from antiphon.agent.exchange import Exchange, Reword
 from antiphon.agent.patience import Deadlines
 from antiphon.agent.plan import Plan
-from antiphon.core.chat_emitter import ChatEmitter, Manner
 from antiphon.core.deltas import Text, Thought
-from antiphon.core.dialect import Head, Told
+from antiphon.core.dialects.chat.emitter import ChatEmitter, Manner
+from antiphon.core.dialects.dialect import Head, Told
 from antiphon.core.prompt import Chunk, Counts, Work
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, Internal, Unavailable

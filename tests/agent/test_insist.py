@@ -11,7 +11,7 @@ from antiphon.agent.plan import Plan
 from antiphon.agent.rules import Insistence, Misfit, Rules
 from antiphon.agent.run import Run
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
-from antiphon.core.emitter import Emitter
+from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import ChatPrompt, Prompt, Sampling, Work
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Unavailable

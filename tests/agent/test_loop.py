@@ -7,11 +7,11 @@ from antiphon.agent.patience import Deadlines
 from antiphon.agent.remains import remains
 from antiphon.agent.run import Beyond, Run
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
-from antiphon.core.emitter import Emitter
-from antiphon.core.entries import Entry
-from antiphon.core.fold import fold
+from antiphon.core.emitter.emitter import Emitter
+from antiphon.core.emitter.event_log import Entry
+from antiphon.core.emitter.fold import fold
 from antiphon.core.prompt import Counts
-from antiphon.core.replay import Replay, reopened
+from antiphon.core.replay.replay import Replay, reopened
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import InvalidValue
 from antiphon.ids import ItemIds

@@ -10,8 +10,8 @@ from antiphon.agent.declared import Declared
 from antiphon.agent.patience import Deadlines
 from antiphon.agent.plan import Plan
 from antiphon.agent.run import Run
-from antiphon.core.emitter import Emitter
-from antiphon.core.fold import fold
+from antiphon.core.emitter.emitter import Emitter
+from antiphon.core.emitter.fold import fold
 from antiphon.core.prompt import CallPiece, ChatPrompt, Chunk, Counts, Sampling, Work
 from antiphon.engines.base import Flow, Take
 from antiphon.engines.fake import FakeEngine

@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.agent.remains import remains
 from antiphon.core.deltas import Put, Text, Turned
-from antiphon.core.entries import Began
+from antiphon.core.emitter.event_log import Began
 from antiphon.core.prompt import Counts
 from antiphon.engines.fake import FakeEngine
 from antiphon.protocol.items import McpCall, Message

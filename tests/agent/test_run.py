@@ -9,9 +9,9 @@ from antiphon.agent.patience import Deadlines
 from antiphon.agent.plan import Plan
 from antiphon.agent.run import Keep, Run
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
-from antiphon.core.emitter import Emitter
-from antiphon.core.entries import Ended
-from antiphon.core.fold import fold
+from antiphon.core.emitter.emitter import Emitter
+from antiphon.core.emitter.event_log import Ended
+from antiphon.core.emitter.fold import fold
 from antiphon.core.prompt import Chunk, Work
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import ContextTooLong, EngineFailed, Internal, Unavailable

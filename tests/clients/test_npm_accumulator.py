@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import Delta, Opened, Put, Ran, Stage
-from antiphon.core.fold import fold
-from antiphon.core.server_items import KINDS
+from antiphon.core.emitter.fold import fold
+from antiphon.core.emitter.tool_items import KINDS
 from antiphon.protocol.events import Event
 from tests.core.served import CLIENTS, ENDS
 from tests.core.streams import ENDINGS, any_deltas, emitted, sent

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from antiphon.config import Config
 from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, Said, Stage, Text, Thought
-from antiphon.core.server_items import KINDS, added, ended, is_served, worked
+from antiphon.core.emitter.tool_items import KINDS, ended, is_served, item_added, worked
 from antiphon.errors import AntiphonError
 from antiphon.protocol.events import Event
 from antiphon.protocol.tools import FunctionTool, WebSearchTool
@@ -179,7 +179,7 @@ async def test_a_call_that_works_is_told_from_its_beginning_to_its_end(kind: str
             call = use(name, given, key)
             item = tool.opened(call)
             assert item is not None
-            strictly(added(item, ("item_1", 0)))
+            strictly(item_added(item, ("item_1", 0)))
             used = await tool.run(call, tell)
             assert worked(used.item)
             assert type(used.item) is type(item)
@@ -200,7 +200,7 @@ async def test_garbage_is_an_error_with_a_sentence_and_items_are_valid_all_the_s
                 began = time.perf_counter()
                 item = tool.opened(call)
                 assert item is not None
-                strictly(added(item, ("item_1", 0)))
+                strictly(item_added(item, ("item_1", 0)))
                 try:
                     check_end(await tool.run(call, nobody))
                 except AntiphonError as error:

@@ -26,12 +26,11 @@ from antiphon.core.deltas import (
     Thought,
     Turned,
 )
-from antiphon.core.emitter import Emitter
-from antiphon.core.entries import Entry
-from antiphon.core.fold import Ending
-from antiphon.core.opening import opening
+from antiphon.core.emitter.emitter import Emitter
+from antiphon.core.emitter.event_log import Entry
+from antiphon.core.emitter.fold import Ending, opening
+from antiphon.core.emitter.tool_items import KINDS, shown
 from antiphon.core.prompt import Counts
-from antiphon.core.server_items import KINDS, shown
 from antiphon.core.usage import usage
 from antiphon.errors import AntiphonError, Busy, EngineFailed
 from antiphon.ids import ItemIds, Prefix, new_id

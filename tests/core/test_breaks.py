@@ -1,8 +1,8 @@
 """A Break ends the item that is open, and says what phase the next message has."""
 
 from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, Text, Thought
-from antiphon.core.fold import Ending
-from antiphon.core.tape import pack, unpack
+from antiphon.core.emitter.fold import Ending
+from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.protocol.items import FunctionCall, Message, Reasoning
 from antiphon.protocol.response import Response
 from tests.core.streams import emitted, entries_of, numbered_ids, opened, recording

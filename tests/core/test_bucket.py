@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.bucket import MINUTE, Bucket
+from antiphon.core.token_bucket import MINUTE, Bucket
 
 
 def test_a_new_one_is_full_and_fills_again_in_a_minute() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.chat_emitter import ChatEmitter, Manner
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Refusal, Text, Thought
-from antiphon.core.dialect import Head, Told
+from antiphon.core.dialects.chat.emitter import ChatEmitter, Manner
+from antiphon.core.dialects.dialect import Head, Told
 from antiphon.core.prompt import Chunk, Counts, Extras, Finish
 from antiphon.errors import EngineFailed
 from antiphon.protocol.parts import Logprob, TopLogprob

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.client_items import is_clients
 from antiphon.core.deltas import Put
-from antiphon.core.replay import Replay
-from antiphon.core.tape import pack, unpack
+from antiphon.core.emitter.tool_items import is_clients
+from antiphon.core.replay.packed_log import pack, unpack
+from antiphon.core.replay.replay import Replay
 from antiphon.protocol.builtin_items import ShellAction
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import ShellCall

@@ -2,8 +2,8 @@
 
 import pytest
 
-from antiphon.core.compacting import excess, filled, newest, part, text_of
-from antiphon.core.compaction import FIRST, Memory, told
+from antiphon.core.history.compaction import FIRST, Memory, told
+from antiphon.core.history.compaction_plan import excess, filled, newest, part, text_of
 from antiphon.protocol.items import InputItem, Message
 from tests.core.test_compaction import CALL, OUTPUT, items, said
 

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.compaction import Memory, OpenCompaction, is_summary, pack, restored, told, unpack
-from antiphon.core.history import make_history
+from antiphon.core.history.compaction import Memory, OpenCompaction, is_summary, pack, restored, told, unpack
+from antiphon.core.history.history import make_history
 from antiphon.errors import InvalidValue
 from antiphon.protocol.items import Compaction, InputItem, Message
 

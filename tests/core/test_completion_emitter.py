@@ -4,9 +4,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.completion_emitter import CompletionEmitter, CompletionManner
 from antiphon.core.deltas import Delta, Text
-from antiphon.core.dialect import Head, Told
+from antiphon.core.dialects.completions.emitter import CompletionEmitter, CompletionManner
+from antiphon.core.dialects.dialect import Head, Told
 from antiphon.core.prompt import Chunk, Counts, Extras, Finish
 from antiphon.errors import EngineFailed
 from antiphon.protocol.parts import Logprob, TopLogprob

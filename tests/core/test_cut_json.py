@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jiter import from_json
 
-from antiphon.core.cut_json import cut_object, whole_object
+from antiphon.core.truncated_json import cut_object, whole_object
 
 _SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(-1e6, 1e6) | st.text(max_size=6)
 _VALUES = st.recursive(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import data_urls
-from antiphon.core.data_urls import Data, Unreadable, data_url, is_data_url, read_base64, read_data_url
+from antiphon.core.media import data_urls
+from antiphon.core.media.data_urls import Data, Unreadable, data_url, is_data_url, read_base64, read_data_url
 
 MOST = 1000
 

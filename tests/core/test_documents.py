@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.documents import clean_name, fenced, is_pdf, kind_of, text_in
+from antiphon.core.media.documents import clean_name, fenced, is_pdf, kind_of, text_in
 from tests.pictures import pdf, png
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Citation, Delta, Refusal, Summary, Text, Thought
-from antiphon.core.emitter import Emitter
-from antiphon.core.entries import Began, Ended
-from antiphon.core.fold import Ending, fold
+from antiphon.core.emitter.emitter import Emitter
+from antiphon.core.emitter.event_log import Began, Ended
+from antiphon.core.emitter.fold import Ending, fold
 from antiphon.errors import Busy, EngineFailed, Unavailable
 from antiphon.protocol import events as ev
 from antiphon.protocol.items import FunctionCall, Message, OutputText, Reasoning, UrlCitation

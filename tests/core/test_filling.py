@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.filling import Filling, Template, TemplateMessage, pieces
+from antiphon.core.prompt_template import Filling, Template, TemplateMessage, pieces
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.protocol.items import Message
 from antiphon.protocol.parts import InputText, OutputText

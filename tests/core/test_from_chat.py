@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from antiphon.core.from_chat import AskedChat, read_chat
+from antiphon.core.dialects.chat.request import AskedChat, read_chat
 from antiphon.core.prompt import Grammar
 from antiphon.errors import (
     BadRequest,

@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.from_messages import Asked, read_count, read_message
-from antiphon.core.thought_signature import sign
+from antiphon.core.dialects.anthropic.items import sign
+from antiphon.core.dialects.anthropic.request import Asked, read_count, read_message
 from antiphon.errors import AntiphonError, BadRequest, InvalidValue, MissingParameter, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.protocol.messages_errors import problem

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.gpt_oss import END_OF_TEXT, FIRST_CONTROL, NAMES
-from antiphon.core.harmony import Vocabulary, vocabulary
+from antiphon.core.harmony import END_OF_TEXT, FIRST_CONTROL, NAMES, Vocabulary, vocabulary
 from antiphon.errors import StartupError
 from tests.cpu import cpu_time
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.history import History, droppable, make_history, shorter, units
+from antiphon.core.history.history import History, droppable, make_history, shorter, units
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.protocol.builtin_items import LocalShellAction
 from antiphon.protocol.items import (

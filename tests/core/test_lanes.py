@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.lanes import LaneBounds, Lanes
+from antiphon.core.stream_lanes import LaneBounds, Lanes
 from antiphon.errors import Busy, ConcurrentRequest, TooManyStreams
 
 

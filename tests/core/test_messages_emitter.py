@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Refusal, Summary, Text, Thought
-from antiphon.core.dialect import Dialect
-from antiphon.core.from_messages import Asked, read_message
-from antiphon.core.messages_emitter import MessagesEmitter
+from antiphon.core.dialects.anthropic.emitter import MessagesEmitter
+from antiphon.core.dialects.anthropic.request import Asked, read_message
+from antiphon.core.dialects.dialect import Dialect
 from antiphon.core.prompt import Chunk, Counts, Extras, Finish
 from antiphon.errors import Busy, ContextTooLong, EngineFailed, Unavailable
 from antiphon.ids import Prefix

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.occurrences import Occurrences
+from antiphon.core.multi_match import Occurrences
 
 STRINGS = ("<|a|>", "<|ab|>", "]~b]", "]~", "<a>", "a", "ab", ".*", "<|a|")
 FOUND = Occurrences(STRINGS)

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from antiphon.core.opening import ECHOED, opening
+from antiphon.core.emitter.fold import ECHOED, opening
 from antiphon.ids import new_id
 from antiphon.limits import Limits
 from antiphon.protocol.codec import decode_create

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.data_urls import Unreadable
-from antiphon.core.pictures import Picture, look
+from antiphon.core.media.data_urls import Unreadable
+from antiphon.core.media.images import Picture, look
 from drills.bombs.images import SIDE_DATA, swollen
 from tests.cpu import cpu_time
 from tests.pictures import animated_webp, chunk, gif, huge_png, jpeg, png, webp

@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Opened, Put, Ran, Text, Thought
-from antiphon.core.entries import Began, Ended, Entry, Fault
-from antiphon.core.fold import Ending, fold
-from antiphon.core.replay import Replay, decode_entries, encode_entries, reopened
-from antiphon.core.tape import pack, unpack
+from antiphon.core.emitter.event_log import Began, Ended, Entry, Fault
+from antiphon.core.emitter.fold import Ending, fold
+from antiphon.core.replay.packed_log import pack, unpack
+from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reopened
 from antiphon.errors import ServerRestarted
 from antiphon.ids import ItemIds
 from antiphon.protocol.builtin_items import McpListedTool

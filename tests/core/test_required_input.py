@@ -1,6 +1,6 @@
 import pytest
 
-from antiphon.core.required_input import required_input
+from antiphon.core.emitter.response_views import required_input
 from antiphon.protocol.items import (
     CustomToolCall,
     FunctionCall,

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.retelling import Beside, Retelling
-from antiphon.core.server_items import ended
+from antiphon.core.emitter.legacy_events import Beside, Retelling
+from antiphon.core.emitter.tool_items import ended
 from antiphon.ids import new_id
 from antiphon.protocol import events as ev
 from antiphon.protocol.builtin_items import (

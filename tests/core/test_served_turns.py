@@ -20,10 +20,10 @@ from antiphon.core.deltas import (
     Thought,
     Turned,
 )
-from antiphon.core.fold import Ending, fold
+from antiphon.core.emitter.fold import Ending, fold
 from antiphon.core.prompt import Counts
-from antiphon.core.replay import Replay, decode_entries, encode_entries, reopened
-from antiphon.core.tape import UnreadableTape, pack, unpack
+from antiphon.core.replay.packed_log import UnreadableTape, pack, unpack
+from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reopened
 from antiphon.errors import EngineFailed
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import (

@@ -8,9 +8,9 @@ import pytest
 from msgspec import UNSET
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Opened, Put, Ran, ServerItem, Stage
-from antiphon.core.fold import Ending, fold
-from antiphon.core.server_items import KINDS, NOT_LISTED, bare, cut_short, shown
-from antiphon.core.tape import pack, unpack
+from antiphon.core.emitter.fold import Ending, fold
+from antiphon.core.emitter.tool_items import KINDS, NOT_LISTED, bare, cut_short, shown
+from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.protocol.builtin_items import SearchAction, WebSearchResult
 from antiphon.protocol.events import OutputItemAdded
 from antiphon.protocol.items import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.core.shedding import CALM, Mark, Shedding, Stage
+from antiphon.core.load_shedding import CALM, Mark, Shedding, Stage
 
 MARKS = {"memory": Mark(0.8), "queue": Mark(1.0, None)}
 

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta, CallStarted, Delta, Text, Thought
-from antiphon.core.emitter import Emitter
-from antiphon.core.entries import Entry
-from antiphon.core.fold import Ending
-from antiphon.core.spoken import EVERY, Spoken
-from antiphon.core.tape import pack, unpack
+from antiphon.core.emitter.emitter import Emitter
+from antiphon.core.emitter.event_log import EVERY, Entry, Spoken
+from antiphon.core.emitter.fold import Ending
+from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.errors import EngineFailed
 from antiphon.ids import ItemIds
 from antiphon.protocol.codec import encode

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.stops import StopCut
+from antiphon.core.stop_strings import StopCut
 
 
 @given(

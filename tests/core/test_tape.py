@@ -17,12 +17,12 @@ from antiphon.core.deltas import (
     Text,
     Thought,
 )
-from antiphon.core.emitter import Emitter
-from antiphon.core.entries import Began, Ended, Entry
-from antiphon.core.fold import Ending
+from antiphon.core.emitter.emitter import Emitter
+from antiphon.core.emitter.event_log import Began, Ended, Entry
+from antiphon.core.emitter.fold import Ending
 from antiphon.core.prompt import Counts
-from antiphon.core.replay import Replay, reopened
-from antiphon.core.tape import VERSION, UnreadableTape, pack, unpack
+from antiphon.core.replay.packed_log import VERSION, UnreadableTape, pack, unpack
+from antiphon.core.replay.replay import Replay, reopened
 from antiphon.core.usage import usage
 from antiphon.protocol.codec import encode
 from antiphon.protocol.events import ResponseEvent

@@ -22,10 +22,10 @@ from antiphon.core.deltas import (
     Thought,
     Turned,
 )
-from antiphon.core.fold import fold
+from antiphon.core.emitter.fold import fold
 from antiphon.core.prompt import Counts
-from antiphon.core.replay import Replay, decode_entries, encode_entries, reopened
-from antiphon.core.tape import VERSION, pack, unpack
+from antiphon.core.replay.packed_log import VERSION, pack, unpack
+from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reopened
 from antiphon.core.usage import usage
 from antiphon.protocol.builtin_items import McpListedTool, McpProtocolError, SearchAction, Source
 from antiphon.protocol.events import Event

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.core.gpt_oss import CHANNEL, CONSTRAIN, START
+from antiphon.core.harmony import CHANNEL, CONSTRAIN, START
 from antiphon.core.prompt import Reads
 from antiphon.parsers.choose import choose_manner
 from antiphon.parsers.gpt_oss_header import Address, Part, address, called, read_header

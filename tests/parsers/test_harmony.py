@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from openai_harmony import HarmonyEncodingName, Role, StreamableParser, load_harmony_encoding  # type: ignore[import-untyped]
 
 from antiphon.core.deltas import CallDone, CallStarted, Delta, Text, Thought
-from antiphon.core.gpt_oss import CALL, CHANNEL, CONSTRAIN, END, FIRST_CONTROL, MESSAGE, RETURN, START
-from antiphon.core.harmony import vocabulary
+from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FIRST_CONTROL, MESSAGE, RETURN, START, vocabulary
 from antiphon.core.prompt import Chunk, Finish, TextPrompt, TokenPrompt
 from antiphon.parsers.base import Reading
 from antiphon.parsers.harmony import HarmonyParser

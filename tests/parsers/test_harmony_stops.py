@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.deltas import Delta, Text, Thought
 from antiphon.core.prompt import Chunk, Counts, TokenPrompt
-from antiphon.core.stops import StopCut
+from antiphon.core.stop_strings import StopCut
 from antiphon.parsers.base import Enough, Reading
 from antiphon.parsers.harmony import HarmonyParser
 from antiphon.protocol.response import Logprob

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta, CallStarted, Text, Thought
-from antiphon.core.gap import BEFORE, GAP, without_gaps
 from antiphon.core.prompt import CallPiece, Chunk
+from antiphon.core.zero_width import BEFORE, GAP, without_gaps
 from antiphon.parsers.base import Reading
 from antiphon.parsers.unbroken import UnbrokenChat, UnbrokenRaw
 from antiphon.render.broken import broken

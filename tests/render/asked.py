@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.json import encode
 
-from antiphon.core.history import make_history
+from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.limits import Limits
 from antiphon.protocol.codec import decode_create

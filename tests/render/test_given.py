@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon.core.deltas import Said
-from antiphon.core.history import make_history
+from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.protocol.items import InputImage, InputText
 from antiphon.render.attached import Attached

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.history import make_history
+from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Grammar, JsonObject, JsonSchema, StructuralTag
 from antiphon.render.attached import Attached
 from antiphon.render.gpt_oss import ALL as ALL_HELD

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.gpt_oss import CHANNEL, FIRST_CONTROL, NAMES
-from antiphon.core.harmony import vocabulary
-from antiphon.core.history import make_history
+from antiphon.core.harmony import CHANNEL, FIRST_CONTROL, NAMES, vocabulary
+from antiphon.core.history.history import make_history
 from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.render.attached import Attached
 from antiphon.render.gpt_oss import Means, Scene, demanded, set_scene

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.history import make_history
+from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.errors import BadRequest, UnsupportedParameter
 from antiphon.protocol.items import InputItem

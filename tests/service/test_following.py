@@ -138,7 +138,7 @@ async def test_events_that_can_no_longer_be_read_end_a_stream_with_an_error(monk
     async with houses() as (house,):
         response_id = await house.background()
         await house.ended(response_id)
-        monkeypatch.setattr("antiphon.core.tape.VERSION", 99)
+        monkeypatch.setattr("antiphon.core.replay.packed_log.VERSION", 99)
         events = await house.heard(response_id)
         assert types(events) == ["response.created", "response.queued", "error"]
         assert (await house.get(response_id)).status == "completed"

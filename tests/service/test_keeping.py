@@ -11,9 +11,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Text
-from antiphon.core.fold import Ending
-from antiphon.core.replay import Replay, reopened
-from antiphon.core.tape import unpack
+from antiphon.core.emitter.fold import Ending
+from antiphon.core.replay.packed_log import unpack
+from antiphon.core.replay.replay import Replay, reopened
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, KeyReused, ServerRestarted, Unavailable, UnsupportedParameter
 from antiphon.protocol.codec import encode

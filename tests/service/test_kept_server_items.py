@@ -8,12 +8,11 @@ import msgspec
 import pytest
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Opened, Put, Ran, Text, Turned
-from antiphon.core.emitter import Emitter
-from antiphon.core.fold import Ending
-from antiphon.core.history import make_history, units
-from antiphon.core.opening import opening
-from antiphon.core.replay import Replay, reopened
-from antiphon.core.tape import unpack
+from antiphon.core.emitter.emitter import Emitter
+from antiphon.core.emitter.fold import Ending, opening
+from antiphon.core.history.history import make_history, units
+from antiphon.core.replay.packed_log import unpack
+from antiphon.core.replay.replay import Replay, reopened
 from antiphon.ids import ItemIds, new_id
 from antiphon.limits import Limits
 from antiphon.protocol.conversation import CreateConversation

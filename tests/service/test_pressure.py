@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.config.quotas import Shedding as Bounds
-from antiphon.core.shedding import Stage
+from antiphon.core.load_shedding import Stage
 from antiphon.errors import Unavailable
 from antiphon.observe.process import resident_bytes
 from antiphon.service.pressure import Pressure, store_folder

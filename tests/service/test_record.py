@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from antiphon.core.opening import ECHOED, opening
+from antiphon.core.emitter.fold import ECHOED, opening
 from antiphon.ids import ItemIds, home
 from antiphon.limits import Limits
 from antiphon.protocol.codec import Decoded, encode

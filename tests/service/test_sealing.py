@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.sealed import FORM
+from antiphon.core.encrypted_reasoning import FORM
 from antiphon.errors import InvalidEncryptedContent
 from antiphon.protocol.items import InputItem, InputText, Message, Reasoning
 from antiphon.service.sealing import FOREIGN, KEY_BYTES, Keyring, Unsealable, new_key

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.opening import opening
+from antiphon.core.emitter.fold import opening
 from antiphon.errors import BadRequest, NotFound, ServerRestarted, ToolOutputTimeout, Unavailable
 from antiphon.ids import ItemIds, new_id
 from antiphon.limits import Limits

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from antiphon.core.compaction import FIRST
 from antiphon.core.deltas import Text, Thought
+from antiphon.core.history.compaction import FIRST
 from antiphon.core.prompt import ChatPrompt, Counts
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.tokens import Level

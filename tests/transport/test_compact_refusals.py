@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon.core.deltas import Text
-from antiphon.core.sealed import FORM
+from antiphon.core.encrypted_reasoning import FORM
 from antiphon.service.sealing import Keyring
 from tests.transport.api import api
 from tests.transport.compacting import compact, heard, user

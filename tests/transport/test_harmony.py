@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.gpt_oss import CALL, RETURN
-from antiphon.core.harmony import vocabulary
+from antiphon.core.harmony import CALL, RETURN, vocabulary
 from antiphon.core.prompt import Chunk, Finish, TokenPrompt
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from tests import chat_oracle, messages_oracle

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
+from antiphon.core.encrypted_reasoning import FORM
 from antiphon.core.prompt import ChatPrompt
-from antiphon.core.sealed import FORM
 from antiphon.engines.fake import FakeEngine
 from antiphon.service.sealing import Keyring
 from antiphon.stores.sqlite import SqliteStore

@@ -1,0 +1,1 @@
+"""One response from its first model call to its terminal event: runs, turns, tool calls and retries."""

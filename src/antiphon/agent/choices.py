@@ -14,7 +14,7 @@ from antiphon.agent.thoughts import Thoughts
 from antiphon.agent.turn import CUT
 from antiphon.agent.witness import Witness
 from antiphon.core.deltas import Break, Delta, Text
-from antiphon.core.dialect import Told
+from antiphon.core.dialects.dialect import Told
 from antiphon.core.prompt import Chunk, Counts, Finish
 from antiphon.core.scores import mean
 

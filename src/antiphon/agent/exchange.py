@@ -1,4 +1,5 @@
-"""A question and its answers in another API's dialect: no run, no log, no store. core/dialect.py says the words.
+"""A question and its answers in another API's dialect: no run, no log, no store. core/dialects/dialect.py says the
+words.
 
     exchange = Exchange(plans, dialect, on_end)      one plan for each choice
     await exchange.begin()          until there is something to tell: what fails before that is raised, a plain error
@@ -26,7 +27,7 @@ from antiphon.agent.turn import CUT
 from antiphon.agent.witness import Call, Witness
 from antiphon.agent.witness import Outcome as Seen
 from antiphon.core.deltas import CallDone, Delta
-from antiphon.core.dialect import Dialect, Speaker, Told
+from antiphon.core.dialects.dialect import Dialect, Speaker, Told
 from antiphon.core.prompt import Chunk, Counts, Finish
 from antiphon.core.usage import counted, sum_of
 from antiphon.errors import AntiphonError, EngineFailed

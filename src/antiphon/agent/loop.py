@@ -22,7 +22,7 @@ from antiphon.agent.plan import Plan
 from antiphon.agent.remains import Remains, given_up
 from antiphon.agent.witness import Witness
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ClientItem, Delta, Opened, Put, Ran, Said, Turned
-from antiphon.core.emitter import Emitter
+from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import Counts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.events import Event

@@ -9,8 +9,8 @@ from antiphon.agent.declared import Declared
 from antiphon.agent.patience import Deadlines
 from antiphon.agent.rules import Insistence
 from antiphon.agent.witness import Witness
+from antiphon.core.encrypted_reasoning import Seal
 from antiphon.core.prompt import Work
-from antiphon.core.sealed import Seal
 from antiphon.engines.base import Engine
 from antiphon.parsers.base import Parser
 from antiphon.tools.base import Rewriter

@@ -22,7 +22,7 @@ from antiphon.core.deltas import (
     Stage,
     Turned,
 )
-from antiphon.core.entries import Began, Entry
+from antiphon.core.emitter.event_log import Began, Entry
 from antiphon.core.prompt import Counts
 from antiphon.protocol.builtin_items import McpProtocolError
 from antiphon.protocol.items import Compaction, McpApprovalRequest, McpCall, McpListTools

@@ -24,8 +24,8 @@ from antiphon.agent.sieve import Sieve
 from antiphon.agent.thoughts import Thoughts
 from antiphon.agent.turn import Turn, Warming
 from antiphon.agent.witness import Outcome as Seen
-from antiphon.core.emitter import Emitter, Log
-from antiphon.core.fold import Ending
+from antiphon.core.emitter.emitter import Emitter, Log
+from antiphon.core.emitter.fold import Ending
 from antiphon.core.prompt import Counts, Finish
 from antiphon.core.usage import sum_of, usage
 from antiphon.errors import AntiphonError, EngineFailed

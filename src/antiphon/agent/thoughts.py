@@ -7,7 +7,7 @@ something follows that ends its item; nothing is sealed on the way there.
 from collections.abc import Iterable
 
 from antiphon.core.deltas import Break, CallStarted, Citation, Delta, Put, Refusal, Sealed, Summary, Text, Thought
-from antiphon.core.sealed import Seal
+from antiphon.core.encrypted_reasoning import Seal
 
 # What ends an open reasoning in the emitter. A late CallDone does not.
 _ENDS = frozenset({Text, Refusal, Citation, CallStarted, Break, Put})

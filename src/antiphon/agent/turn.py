@@ -13,7 +13,7 @@ from antiphon.agent.plan import Plan
 from antiphon.agent.sieve import Sieve
 from antiphon.agent.thoughts import Thoughts
 from antiphon.core.deltas import CallDone, Delta, Text
-from antiphon.core.emitter import Emitter
+from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import Chunk, Counts, Finish
 from antiphon.core.usage import counted
 from antiphon.parsers.base import Enough

@@ -108,7 +108,8 @@ class CallDone(Struct, frozen=True, array_like=True, tag="e"):
 
 class Opened(Struct, frozen=True, array_like=True, tag="i"):
     """The server begins something whose arguments are not told piece by piece. The item is as it will be in the end, as
-    far as that is known: what an item shows when it is added is made of it (core/server_items.py). Its id is ours."""
+    far as that is known: what an item shows when it is added is made of it (core/emitter/tool_items.py). Its id is
+    ours."""
 
     key: int
     item: ServerItem

@@ -2,18 +2,52 @@
 
 Text becomes text, whatever it looks like: control tokens are put into a prompt by their number alone. The package is
 loaded when it is first asked for; it stands here since render/ and parsers/, which both need it, are strangers.
+
+The control tokens of gpt-oss, which speaks Harmony: messages with a header, a channel and perhaps a recipient.
+
+    <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>
+
+They are the same in every model of the family. What is no control token is text: core/harmony.py knows its words.
 """
 
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from antiphon.core.gpt_oss import FIRST_CONTROL
 from antiphon.core.prompt import Json
 from antiphon.errors import StartupError
+
+RETURN: Final = 200002  # the end of the answer
+CONSTRAIN: Final = 200003
+CHANNEL: Final = 200005
+START: Final = 200006
+END: Final = 200007  # of a message; more may follow
+MESSAGE: Final = 200008  # the end of its header
+CALL: Final = 200012  # the end of a message to a tool
+END_OF_TEXT: Final = 199999
+
+FIRST_CONTROL: Final = 199998  # every token from here on is a control token, whether it has a use or not
+
+ENDS: Final = frozenset({END, RETURN, CALL, END_OF_TEXT})
+STOPS: Final = (RETURN, CALL)  # where a model must be stopped, whatever else stops it
+
+NAMES: Final = {
+    RETURN: "<|return|>",
+    CONSTRAIN: "<|constrain|>",
+    CHANNEL: "<|channel|>",
+    START: "<|start|>",
+    END: "<|end|>",
+    MESSAGE: "<|message|>",
+    CALL: "<|call|>",
+}
+
+Channel = Literal["analysis", "commentary", "final"]
+CHANNELS: Final[tuple[Channel, ...]] = ("analysis", "commentary", "final")
+FUNCTIONS: Final = "functions"  # the namespace of what a client declares
+
 
 # The library takes quadratic time for what it sees as one word, and lets no other thread run meanwhile.
 LONG_RUN: Final = re.compile(r"\S{128}|\s{128}")

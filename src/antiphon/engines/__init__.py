@@ -1,0 +1,1 @@
+"""Engines: anything that generates, embedded or over HTTP."""

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from msgspec import Struct, field
 
-from antiphon.core.gpt_oss import CHANNEL, CHANNELS, CONSTRAIN, FUNCTIONS, START, Channel
+from antiphon.core.harmony import CHANNEL, CHANNELS, CONSTRAIN, FUNCTIONS, START, Channel
 from antiphon.protocol.items import Phase
 
 ROLES: Final = ("assistant", "user", "system", "developer", "tool")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from antiphon.core.deltas import Delta, Text
 from antiphon.core.prompt import Chunk
-from antiphon.core.stops import StopCut
+from antiphon.core.stop_strings import StopCut
 from antiphon.parsers.ledger import Ledger
 from antiphon.protocol.response import Logprob
 

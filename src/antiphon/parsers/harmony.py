@@ -15,8 +15,18 @@ from enum import IntEnum
 from typing import Final
 
 from antiphon.core.deltas import CallDelta, Delta
-from antiphon.core.gpt_oss import CALL, CHANNEL, CONSTRAIN, END_OF_TEXT, ENDS, FIRST_CONTROL, MESSAGE, RETURN, START
-from antiphon.core.harmony import vocabulary
+from antiphon.core.harmony import (
+    CALL,
+    CHANNEL,
+    CONSTRAIN,
+    END_OF_TEXT,
+    ENDS,
+    FIRST_CONTROL,
+    MESSAGE,
+    RETURN,
+    START,
+    vocabulary,
+)
 from antiphon.core.prompt import Chunk, Counts, Extras, Prompt, TokenPrompt
 from antiphon.parsers.base import PLAIN, Enough, Reading
 from antiphon.parsers.gpt_oss_header import Address, Header, Part, address, read_header

@@ -10,8 +10,8 @@ from msgspec import field
 from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, Delta, Text, Thought
-from antiphon.core.gap import GAP, without_gaps
 from antiphon.core.prompt import Chunk, Prompt
+from antiphon.core.zero_width import GAP, without_gaps
 from antiphon.parsers.base import PLAIN, Reading
 from antiphon.parsers.chat import ChatParser
 from antiphon.parsers.raw import RawParser

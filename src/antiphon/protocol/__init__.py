@@ -1,0 +1,1 @@
+"""The wire format: types, decoding of request bodies, and JSON schemas."""

@@ -1,4 +1,5 @@
-"""The body of POST /chat/completions. What a role has no use for is named as ignored; core/from_chat.py knows which.
+"""The body of POST /chat/completions. What a role has no use for is named as ignored; core/dialects/chat/request.py
+knows which.
 
 None means not sent (a null is the same as nothing).
 """

@@ -1,5 +1,5 @@
 """Bytes to the body of a chat completion or a completion: bounded, decoded, normalised, typed and surveyed, as codec.py
-does it. What only the translation can tell is checked there (core/from_chat.py)."""
+does it. What only the translation can tell is checked there (core/dialects/chat/request.py)."""
 
 from typing import Any, Generic, TypeVar
 

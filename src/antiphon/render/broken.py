@@ -13,9 +13,9 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.core.gap import GAP as GAP
-from antiphon.core.occurrences import Occurrences
+from antiphon.core.multi_match import Occurrences
 from antiphon.core.prompt import ChatPrompt, Json
+from antiphon.core.zero_width import GAP as GAP
 from antiphon.render.control_strings import CONTROL_STRINGS
 
 _CONTROL: Final = Occurrences(CONTROL_STRINGS)

@@ -11,9 +11,9 @@ from typing import Any, Final, assert_never
 
 from msgspec import UNSET
 
-from antiphon.core.cut_json import cut_object, whole_object
 from antiphon.core.deltas import ClientItem
 from antiphon.core.prompt import Json
+from antiphon.core.truncated_json import cut_object, whole_object
 from antiphon.errors import InvalidCall
 from antiphon.protocol.builtin_items import CreateFile, DeleteFile, LocalShellAction, ShellAction, Status, UpdateFile
 from antiphon.protocol.instances import misfit

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.gpt_oss import FUNCTIONS
+from antiphon.core.harmony import FUNCTIONS
 from antiphon.core.prompt import ChatPrompt, Constraint, Json, JsonObject, JsonSchema
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat

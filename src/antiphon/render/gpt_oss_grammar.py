@@ -9,7 +9,7 @@ form of xgrammar (vLLM, SGLang), which knows them by name and leaves the last on
 import json
 from collections.abc import Iterable, Sequence
 
-from antiphon.core.gpt_oss import CALL, CHANNEL, CONSTRAIN, END, FUNCTIONS, MESSAGE, START
+from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FUNCTIONS, MESSAGE, START
 from antiphon.core.prompt import Grammar, Json, StructuralTag
 
 _ENDS = ["<|end|>", ""]  # xgrammar lets no stop token through: "" is where the engine stops by itself

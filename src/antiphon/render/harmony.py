@@ -18,8 +18,7 @@ from typing import Final
 from msgspec import UNSET
 from msgspec.json import decode, encode
 
-from antiphon.core.gpt_oss import CALL, CHANNEL, CONSTRAIN, END, FUNCTIONS, MESSAGE, START, Channel
-from antiphon.core.harmony import vocabulary
+from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FUNCTIONS, MESSAGE, START, Channel, vocabulary
 from antiphon.core.prompt import ChatPrompt, Json, TokenPrompt
 from antiphon.protocol.response import JsonSchemaFormat
 from antiphon.render.gpt_oss import FINAL, Form, Scene

@@ -12,7 +12,7 @@ from typing import Final, assert_never
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.core.history import Call, History, Output, answers, is_output
+from antiphon.core.history.history import Call, History, Output, answers, is_output
 from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.errors import UnsupportedParameter
 from antiphon.protocol.items import (

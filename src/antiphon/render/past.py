@@ -10,7 +10,7 @@ from typing import Any, Final, assert_never
 import msgspec
 from msgspec import UNSET, Struct
 
-from antiphon.core.history import Call, Output
+from antiphon.core.history.history import Call, Output
 from antiphon.protocol.builtin_items import (
     CodeLogs,
     ExitOutcome,

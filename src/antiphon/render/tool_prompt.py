@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from antiphon.core.gap import GAP
-from antiphon.core.occurrences import Occurrences
+from antiphon.core.multi_match import Occurrences
 from antiphon.core.prompt import ChatPrompt, Json
+from antiphon.core.zero_width import GAP
 
 FORMAT: Final = "hermes"  # in which calls come back
 MARKS: Final = ("<tools>", "</tools>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")

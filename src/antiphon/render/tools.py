@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.core.history import History, is_output
+from antiphon.core.history.history import History, is_output
 from antiphon.core.mcp_rules import allows, needs_approval
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue

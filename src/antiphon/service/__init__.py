@@ -1,0 +1,1 @@
+"""The API as plain async methods, without a transport."""

@@ -11,8 +11,8 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from antiphon.admission import Admission
-from antiphon.core.data_urls import Unreadable, is_data_url, read_base64, read_data_url
-from antiphon.core.documents import clean_name, fenced, is_pdf
+from antiphon.core.media.data_urls import Unreadable, is_data_url, read_base64, read_data_url
+from antiphon.core.media.documents import clean_name, fenced, is_pdf
 from antiphon.egress import Caps, Egress
 from antiphon.errors import FetchFailed, InvalidFile, InvalidImageUrl, InvalidValue, UrlRefused
 from antiphon.limits import Limits

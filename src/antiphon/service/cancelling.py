@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
-from antiphon.core.fold import Ending
+from antiphon.core.emitter.fold import Ending
 from antiphon.errors import Busy, NotCancellable, ServerRestarted
 from antiphon.service.journal import left_behind
 from antiphon.service.keeping import Keeper

@@ -9,9 +9,9 @@ from time import time
 from msgspec import Struct
 
 from antiphon.agent.exchange import Exchange
-from antiphon.core.chat_emitter import ChatEmitter, Manner
-from antiphon.core.dialect import Head
-from antiphon.core.from_chat import AskedChat
+from antiphon.core.dialects.chat.emitter import ChatEmitter, Manner
+from antiphon.core.dialects.chat.request import AskedChat
+from antiphon.core.dialects.dialect import Head
 from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.ids import dashed_id, new_id
 from antiphon.service.exchanges import Exchanges

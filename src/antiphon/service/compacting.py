@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from antiphon.agent.exchange import Exchange
 from antiphon.agent.plan import Plan
-from antiphon.core.compacting import Parting, excess, filled, newest, part
-from antiphon.core.compaction import Memory, told, user_message
-from antiphon.core.gist import Gist, GistEmitter
+from antiphon.core.dialects.plain_text import Gist, GistEmitter
+from antiphon.core.history.compaction import Memory, told, user_message
+from antiphon.core.history.compaction_plan import Parting, excess, filled, newest, part
 from antiphon.core.prompt import Counts
 from antiphon.core.usage import sum_of
 from antiphon.engines.base import Capabilities

@@ -11,9 +11,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from antiphon.agent.course import Floor
-from antiphon.core.compacting import part
 from antiphon.core.deltas import Opened, Ran, Turned
-from antiphon.core.gist import Gist
+from antiphon.core.dialects.plain_text import Gist
+from antiphon.core.history.compaction_plan import part
 from antiphon.errors import AntiphonError, MissingParameter
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.items import Compaction, CompactionTrigger

@@ -8,8 +8,8 @@ from time import time
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.compaction import user_message
-from antiphon.core.gist import Gist, GistEmitter
+from antiphon.core.dialects.plain_text import Gist, GistEmitter
+from antiphon.core.history.compaction import user_message
 from antiphon.core.prompt import Counts
 from antiphon.core.usage import usage
 from antiphon.errors import InvalidValue

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, ValidationError
 from msgspec.structs import replace
 
-from antiphon.core.chat_items import chat_items
+from antiphon.core.dialects.chat.items import chat_items
 from antiphon.core.prompt import Work
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.chat import ChatMessageIn

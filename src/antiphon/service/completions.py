@@ -7,11 +7,11 @@ from time import time
 
 from msgspec.structs import replace
 
-from antiphon.core.completion_emitter import CompletionEmitter, CompletionManner
-from antiphon.core.dialect import Head
-from antiphon.core.from_completion import AskedCompletion
+from antiphon.core.dialects.chat_extensions import Wishes
+from antiphon.core.dialects.completions.emitter import CompletionEmitter, CompletionManner
+from antiphon.core.dialects.completions.request import AskedCompletion
+from antiphon.core.dialects.dialect import Head
 from antiphon.core.prompt import TextPrompt
-from antiphon.core.wishes import Wishes
 from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.ids import dashed_id
 from antiphon.service.chat import Opened, prompt_tokens

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.agent.run import Run, Tell
-from antiphon.core.emitter import Emitter
-from antiphon.core.spoken import EVERY
+from antiphon.core.emitter.emitter import Emitter
+from antiphon.core.emitter.event_log import EVERY
 from antiphon.protocol.codec import encode
 from antiphon.service.keeping import Kept
 from antiphon.service.planner import Undertaking

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from antiphon.core.entries import Entry
-from antiphon.core.replay import decode_entries
-from antiphon.core.tape import UnreadableTape, unpack
+from antiphon.core.emitter.event_log import Entry
+from antiphon.core.replay.packed_log import UnreadableTape, unpack
+from antiphon.core.replay.replay import decode_entries
 from antiphon.errors import Internal, Unavailable
 from antiphon.service.record import response_of
 from antiphon.service.stored import unknown

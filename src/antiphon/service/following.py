@@ -6,8 +6,8 @@ what runs here ──▶ live log and store ──▶ tape          each entry o
 from time import time
 
 from antiphon.agent.run import Tell
-from antiphon.core.entries import Ended, Fault
-from antiphon.core.replay import reopened
+from antiphon.core.emitter.event_log import Ended, Fault
+from antiphon.core.replay.replay import reopened
 from antiphon.errors import AntiphonError, EngineFailed, NotFound
 from antiphon.protocol.response import Response
 from antiphon.service.elsewhere import Elsewhere, tape_of

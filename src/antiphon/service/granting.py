@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from antiphon.core.wishes import Wishes
+from antiphon.core.dialects.chat_extensions import Wishes
 from antiphon.service.honesty import unsupported
 from antiphon.service.planner import Settled
 from antiphon.service.salting import salt

@@ -21,9 +21,9 @@ from msgspec.structs import replace
 
 from antiphon.agent.remains import remains
 from antiphon.agent.run import Beyond
-from antiphon.core.fold import Ending
-from antiphon.core.replay import reopened
-from antiphon.core.shedding import Stage
+from antiphon.core.emitter.fold import Ending
+from antiphon.core.load_shedding import Stage
+from antiphon.core.replay.replay import reopened
 from antiphon.errors import AntiphonError, Busy, ServerRestarted, Unavailable
 from antiphon.service.cancelling import Cancelling
 from antiphon.service.entrusted import Entrusted

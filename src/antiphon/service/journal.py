@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from antiphon.core.emitter import Log
-from antiphon.core.entries import Began, Entry
-from antiphon.core.replay import decode_entries, encode_entries
+from antiphon.core.emitter.emitter import Log
+from antiphon.core.emitter.event_log import Began, Entry
+from antiphon.core.replay.replay import decode_entries, encode_entries
 from antiphon.errors import Unavailable
 from antiphon.service.keeping import Kept
 from antiphon.stores.live.base import LiveLog

@@ -7,8 +7,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.exchange import Exchange
-from antiphon.core.from_messages import Asked
-from antiphon.core.messages_emitter import MessagesEmitter
+from antiphon.core.dialects.anthropic.emitter import MessagesEmitter
+from antiphon.core.dialects.anthropic.request import Asked
 from antiphon.errors import AntiphonError
 from antiphon.ids import new_id
 from antiphon.protocol.codec import Decoded

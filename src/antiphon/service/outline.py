@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from antiphon.core.opening import opening
+from antiphon.core.emitter.fold import opening
 from antiphon.engines.base import Capabilities
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.response import Response

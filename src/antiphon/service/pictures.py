@@ -3,8 +3,8 @@
 No pixel is decoded here: what could blow up in an engine is told by the headers.
 """
 
-from antiphon.core.data_urls import Unreadable, data_url, read_data_url
-from antiphon.core.pictures import Picture, look
+from antiphon.core.media.data_urls import Unreadable, data_url, read_data_url
+from antiphon.core.media.images import Picture, look
 from antiphon.errors import InvalidImage
 from antiphon.limits import Limits
 

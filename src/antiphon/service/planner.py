@@ -20,11 +20,11 @@ from antiphon.agent.plan import Plan
 from antiphon.agent.run import Beyond
 from antiphon.agent.witness import Witness
 from antiphon.core.deltas import Said
-from antiphon.core.emitter import Emitter, Log
-from antiphon.core.entries import Entry
+from antiphon.core.emitter.emitter import Emitter, Log
+from antiphon.core.emitter.event_log import Entry
+from antiphon.core.encrypted_reasoning import Seal
 from antiphon.core.prompt import TextPrompt, TokenPrompt
-from antiphon.core.replay import Replay
-from antiphon.core.sealed import Seal
+from antiphon.core.replay.replay import Replay
 from antiphon.engines.base import Capabilities
 from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id

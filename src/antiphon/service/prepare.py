@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from antiphon.agent.declared import Declared
 from antiphon.agent.rules import Insistence, Rules
 from antiphon.core.deltas import Said
-from antiphon.core.history import UNSAID, History, droppable, make_history, shorter
+from antiphon.core.history.history import UNSAID, History, droppable, make_history, shorter
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Sampling, TextPrompt, TokenPrompt, Work
 from antiphon.engines.base import Engine
 from antiphon.errors import ContextTooLong, UnsupportedParameter

@@ -1,6 +1,6 @@
 """The server looks at itself, a few times a second: memory, how late the event loop is, who waits, and free disk.
 
-What follows from it is core/shedding.py's to say: background work is refused first, then all new work, until it is
+What follows from it is core/load_shedding.py's to say: background work is refused first, then all new work, until it is
 over. What runs goes on.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from antiphon.config.quotas import Shedding as Bounds
-from antiphon.core.shedding import Mark, Shedding, Stage
+from antiphon.core.load_shedding import Mark, Shedding, Stage
 from antiphon.errors import Unavailable
 from antiphon.observe.process import resident_bytes
 

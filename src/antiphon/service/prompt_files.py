@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct, ValidationError
 
-from antiphon.core.filling import Template, TemplateMessage, pieces
+from antiphon.core.prompt_template import Template, TemplateMessage, pieces
 from antiphon.errors import StartupError
 
 Versions = Mapping[str, Template]

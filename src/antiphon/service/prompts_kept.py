@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from antiphon.core.filling import Filling
-from antiphon.core.filling import Template as Template
+from antiphon.core.prompt_template import Filling
+from antiphon.core.prompt_template import Template as Template
 from antiphon.errors import StartupError, UnknownPrompt, UnsupportedParameter
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.response import PromptRef

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from antiphon.config.quotas import Quota, TenantSpec
-from antiphon.core.bucket import MINUTE, Bucket
+from antiphon.core.token_bucket import MINUTE, Bucket
 from antiphon.errors import Busy
 from antiphon.service.principal import Principal
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 
 from antiphon.config import Config
-from antiphon.core.bucket import MINUTE, Bucket
+from antiphon.core.token_bucket import MINUTE, Bucket
 from antiphon.errors import Unavailable
 from antiphon.service.quotas import GUESS, Account, Purse, Quotas, guessed
 from antiphon.stores.live.registry import till

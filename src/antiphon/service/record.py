@@ -7,7 +7,7 @@ From it and the Response the request is made again, for whoever takes the work o
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.opening import ECHOED
+from antiphon.core.emitter.fold import ECHOED
 from antiphon.protocol.codec import Decoded, encode
 from antiphon.protocol.items import CompactionTrigger, InputItem, OutputItem
 from antiphon.protocol.request import CreateResponse

@@ -5,8 +5,8 @@ An end closes what was streamed, with the numbers that follow: who goes on readi
 """
 
 from antiphon.agent.remains import remains
-from antiphon.core.fold import Ending
-from antiphon.core.replay import Replay, reopened
+from antiphon.core.emitter.fold import Ending
+from antiphon.core.replay.replay import Replay, reopened
 from antiphon.errors import AntiphonError, EngineFailed, ServerRestarted
 from antiphon.service.journal import Left
 from antiphon.service.keeping import Kept

@@ -7,7 +7,7 @@ that was, and nobody can say what that is.
 import asyncio
 from collections.abc import Sequence
 
-from antiphon.core.compaction import Memory, OpenCompaction, last_compaction, pack, unpack
+from antiphon.core.history.compaction import Memory, OpenCompaction, last_compaction, pack, unpack
 from antiphon.protocol.items import Compaction, InputItem
 from antiphon.service.sealing import COMPACTION, Keyring, Unsealable, unverified
 
@@ -29,7 +29,7 @@ async def verified(keyring: Keyring, tenant: str, items: Sequence[InputItem], fi
 async def reopened(
     keyring: Keyring, tenant: str, earlier: Sequence[InputItem], given: Sequence[InputItem], before: str
 ) -> tuple[Sequence[InputItem], Sequence[InputItem]]:
-    """The same, with the last compaction open: core/history.py puts in its place what it stands for.
+    """The same, with the last compaction open: core/history/history.py puts in its place what it stands for.
 
     `before`: the field of the request that the earlier items came by.
     """

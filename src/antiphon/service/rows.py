@@ -8,8 +8,8 @@ from time import time
 
 from msgspec import Struct
 
-from antiphon.core.entries import Entry
-from antiphon.core.tape import pack
+from antiphon.core.emitter.event_log import Entry
+from antiphon.core.replay.packed_log import pack
 from antiphon.protocol.codec import Decoded, encode
 from antiphon.protocol.response import Response
 from antiphon.service.quotas import bearer

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from antiphon.agent.run import Run
-from antiphon.core.emitter import Emitter, Log
-from antiphon.core.entries import Ended, Entry
+from antiphon.core.emitter.emitter import Emitter, Log
+from antiphon.core.emitter.event_log import Ended, Entry
 from antiphon.errors import AntiphonError, Busy
 from antiphon.protocol.response import Response
 from antiphon.service.planner import Undertaking

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 
-from antiphon.core.sealed import FORM, Seal, opened, sealed_size
+from antiphon.core.encrypted_reasoning import FORM, Seal, opened, sealed_size
 from antiphon.errors import InvalidEncryptedContent
 from antiphon.protocol.items import InputItem
 

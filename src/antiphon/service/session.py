@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from antiphon.agent.remains import remains
 from antiphon.agent.run import Beyond, Run
-from antiphon.core.emitter import Log
+from antiphon.core.emitter.emitter import Log
 from antiphon.errors import AntiphonError, ServerRestarted, Unavailable
 from antiphon.protocol.codec import encode
 from antiphon.protocol.events import Event

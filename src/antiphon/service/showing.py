@@ -1,7 +1,7 @@
 """What is stored, as a client sees it that asked for more by `include`, or did not.
 
 Sealed reasoning is shown on request. What was not sealed when it was made is sealed when it is read. So are addresses
-of pictures, and what searches and code gave (core/included.py).
+of pictures, and what searches and code gave (core/emitter/response_views.py).
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core import sealed
-from antiphon.core.included import hides, within
-from antiphon.core.sealed import Seal
+from antiphon.core import encrypted_reasoning
+from antiphon.core.emitter.response_views import hides, within
+from antiphon.core.encrypted_reasoning import Seal
 from antiphon.protocol.codec import encode
 from antiphon.protocol.items import InputItem
 from antiphon.protocol.request import Includable
@@ -48,15 +48,15 @@ class Showing:
 
     def _concerns(self, body: bytes, include: Collection[Includable]) -> bool:
         """Is it other than it is kept?"""
-        sealed = "reasoning.encrypted_content" in include or _SEALED in body
-        return (_REASONS in body and sealed) or hides(body, include)
+        encrypted_reasoning = "reasoning.encrypted_content" in include or _SEALED in body
+        return (_REASONS in body and encrypted_reasoning) or hides(body, include)
 
     def _seal(self, tenant: str, include: Collection[Includable]) -> Seal | None:
         return self._keyring.seals(tenant) if "reasoning.encrypted_content" in include else None
 
 
 def _shown(item: InputItem, seal: Seal | None, include: Collection[Includable]) -> InputItem:
-    return within(sealed.shown(item, seal), include)
+    return within(encrypted_reasoning.shown(item, seal), include)
 
 
 def _response(body: bytes, show: Show) -> bytes:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from antiphon.core.replay import Replay, decode_entries, reopened
+from antiphon.core.replay.replay import Replay, decode_entries, reopened
 from antiphon.protocol.codec import encode
 from antiphon.service.record import response_of
 from antiphon.stores.base import StoredResponse

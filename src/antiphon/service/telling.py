@@ -11,9 +11,9 @@ from itertools import islice
 from msgspec import UNSET
 
 from antiphon.agent.run import Tell
-from antiphon.core.entries import Ended, Entry
-from antiphon.core.fold import Ending
-from antiphon.core.replay import Replay
+from antiphon.core.emitter.event_log import Ended, Entry
+from antiphon.core.emitter.fold import Ending
+from antiphon.core.replay.replay import Replay
 from antiphon.errors import AntiphonError
 from antiphon.protocol.events import Error, ErrorBody, Event
 from antiphon.protocol.response import Response

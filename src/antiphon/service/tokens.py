@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from antiphon.admission import Admission
-from antiphon.core.from_chat import AskedChat
+from antiphon.core.dialects.chat.request import AskedChat
 from antiphon.core.prompt import Prompt, Segment, TextPrompt
 from antiphon.errors import AntiphonError, InvalidValue
 from antiphon.protocol.tokens import Detokenize, Tokenize, Tokenized

@@ -1,0 +1,1 @@
+"""Stores: responses, conversations and keys in SQLite, PostgreSQL or memory."""

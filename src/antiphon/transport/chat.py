@@ -1,6 +1,6 @@
 """POST /v1/chat/completions: a stream of chunks that ends with `[DONE]`, or one JSON body, as `stream` says."""
 
-from antiphon.core.from_chat import read_chat
+from antiphon.core.dialects.chat.request import read_chat
 from antiphon.limits import Limits
 from antiphon.protocol.chat import CreateChat
 from antiphon.protocol.chat_answers import ChatChunk, ChatCompletion

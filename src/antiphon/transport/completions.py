@@ -1,6 +1,6 @@
 """POST /v1/completions: a stream of pieces that ends with `[DONE]`, or one JSON body, as `stream` says."""
 
-from antiphon.core.from_completion import read_completion
+from antiphon.core.dialects.completions.request import read_completion
 from antiphon.limits import Limits
 from antiphon.protocol.completions import Completion, CreateCompletion
 from antiphon.service.completions import Completions

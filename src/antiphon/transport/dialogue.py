@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-from antiphon.core.from_chat import AskedChat
-from antiphon.core.from_completion import AskedCompletion
+from antiphon.core.dialects.chat.request import AskedChat
+from antiphon.core.dialects.completions.request import AskedCompletion
 from antiphon.limits import Limits
 from antiphon.service.chat import Opened
 from antiphon.transport.decoding import decoded

@@ -3,7 +3,7 @@
 Headers of that API (anthropic-version, anthropic-beta) are accepted and mean nothing here: fields say what is wanted.
 """
 
-from antiphon.core.from_messages import read_count, read_message
+from antiphon.core.dialects.anthropic.request import read_count, read_message
 from antiphon.errors import AntiphonError
 from antiphon.limits import Limits
 from antiphon.protocol.codec import encode

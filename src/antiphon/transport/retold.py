@@ -9,8 +9,8 @@ from time import time
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.core.included import IMAGES as IMAGES
-from antiphon.core.retelling import Beside, LegacyEvents, ReasoningNames, Retelling
+from antiphon.core.emitter.legacy_events import Beside, LegacyEvents, ReasoningNames, Retelling
+from antiphon.core.emitter.response_views import IMAGES as IMAGES
 from antiphon.protocol.event_bases import Event
 from antiphon.protocol.events import Keepalive
 from antiphon.protocol.items import InputItem, Message

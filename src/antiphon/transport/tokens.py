@@ -1,6 +1,6 @@
 """POST /tokenize and /detokenize, in the shapes of vLLM."""
 
-from antiphon.core.from_chat import read_chat
+from antiphon.core.dialects.chat.request import read_chat
 from antiphon.limits import Limits
 from antiphon.protocol.codec import encode
 from antiphon.protocol.tokens import (

@@ -1,7 +1,7 @@
 """What a server answers to: every route of the API, and the WebSockets."""
 
 from antiphon.config import Config
-from antiphon.core.lanes import LaneBounds
+from antiphon.core.stream_lanes import LaneBounds
 from antiphon.observe import Metrics
 from antiphon.service.conversations import Conversations
 from antiphon.service.embeddings import Embeddings

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, CallStarted, Text, Thought
-from antiphon.core.gpt_oss import CALL, RETURN, STOPS
+from antiphon.core.harmony import CALL, RETURN, STOPS
 from antiphon.core.prompt import Chunk, JsonSchema, Sampling, Segment, TextPrompt, TokenPrompt, Work
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.harmony import decode, spelled

@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.config import Config
-from antiphon.core.gpt_oss import CALL, RETURN
-from antiphon.core.harmony import vocabulary
+from antiphon.core.harmony import CALL, RETURN, vocabulary
 from antiphon.core.prompt import Chunk
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.errors import StartupError

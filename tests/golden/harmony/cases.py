@@ -15,10 +15,9 @@ from msgspec import Struct
 from antiphon.agent.declared import Declared
 from antiphon.agent.plan import Plan
 from antiphon.agent.turn import Turn
-from antiphon.core.emitter import Emitter
-from antiphon.core.fold import Ending
-from antiphon.core.gpt_oss import END_OF_TEXT, NAMES
-from antiphon.core.harmony import vocabulary
+from antiphon.core.emitter.emitter import Emitter
+from antiphon.core.emitter.fold import Ending
+from antiphon.core.harmony import END_OF_TEXT, NAMES, vocabulary
 from antiphon.core.prompt import Chunk, Json, Sampling, TokenPrompt, Work
 from antiphon.engines.fake import FakeEngine
 from antiphon.ids import Prefix

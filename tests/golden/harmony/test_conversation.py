@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from antiphon.core.history import make_history
+from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.protocol.items import FunctionCall, InputItem
 from antiphon.protocol.response import Response

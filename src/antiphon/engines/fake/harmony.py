@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.gpt_oss import (
+from antiphon.core.harmony import (
     CALL,
     CHANNEL,
     CONSTRAIN,
@@ -24,8 +24,8 @@ from antiphon.core.gpt_oss import (
     NAMES,
     RETURN,
     START,
+    vocabulary,
 )
-from antiphon.core.harmony import vocabulary
 from antiphon.core.prompt import Chunk, Finish, Segment, TextPrompt, TokenPrompt, Work
 from antiphon.engines.fake.answer import Answer, Spoken
 from antiphon.engines.fake.reading import Reading, Tool, last_said, outputs

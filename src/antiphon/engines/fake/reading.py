@@ -10,8 +10,8 @@ from typing import Any, Literal, assert_never
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from antiphon.core.data_urls import Unreadable, read_data_url
-from antiphon.core.pictures import look
+from antiphon.core.media.data_urls import Unreadable, read_data_url
+from antiphon.core.media.images import look
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.fake.tokens import END, START, THINK, WIDTH, Level, decode, encode, marked, tokens_in
 

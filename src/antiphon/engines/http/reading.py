@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.core.prompt import Chunk, Extras, Finish, Sampling
-from antiphon.core.stops import StopCut
+from antiphon.core.stop_strings import StopCut
 from antiphon.engines.http.calls import Calls
 from antiphon.engines.http.refusals import said_error
 from antiphon.engines.http.wire import (

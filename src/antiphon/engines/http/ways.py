@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import Chunk, Sampling, Work
-from antiphon.core.stops import StopCut
+from antiphon.core.stop_strings import StopCut
 from antiphon.engines.http import raw_wire, wire
 from antiphon.engines.http.body import ChatBody, RawBody
 from antiphon.engines.http.llamacpp_reading import CompletionReader

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from antiphon.core.occurrences import Occurrences
+from antiphon.core.multi_match import Occurrences
 from antiphon.core.prompt import Segment
 from antiphon.engines.gguf import Header
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
-from antiphon.core.gpt_oss import STOPS
+from antiphon.core.harmony import STOPS
 from antiphon.core.prompt import ChatPrompt, Constraint, Json, Prompt
 from antiphon.engines.base import Capabilities
 from antiphon.errors import StartupError, UnsupportedParameter

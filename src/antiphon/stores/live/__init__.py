@@ -1,0 +1,1 @@
+"""Live event logs and shared rate limits across processes."""

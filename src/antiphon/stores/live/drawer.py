@@ -9,7 +9,7 @@ from time import monotonic
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.bucket import Bucket
+from antiphon.core.token_bucket import Bucket
 from antiphon.stores.live.till import Ask, Got
 
 _FORGET = 4096  # buckets after which those are looked for that are full

@@ -1,0 +1,1 @@
+"""MCP servers as tools: sessions, tool lists, calls and results."""

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.core.data_urls import Unreadable, data_url, read_base64
 from antiphon.core.deltas import Said
-from antiphon.core.pictures import look
+from antiphon.core.media.data_urls import Unreadable, data_url, read_base64
+from antiphon.core.media.images import look
 from antiphon.limits import Limits
 from antiphon.protocol.items import InputImage, InputText
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from antiphon.admission import Admission
 from antiphon.confined import said_by
-from antiphon.core.documents import kind_of, text_in
+from antiphon.core.media.documents import kind_of, text_in
 from antiphon.egress import Caps, Egress, Fetched
 from antiphon.errors import FetchFailed
 

@@ -1,0 +1,1 @@
+"""The WebSocket mode of the Responses API: connections, lanes and steering."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from antiphon.core.lanes import Lane, LaneBounds, Lanes
+from antiphon.core.stream_lanes import Lane, LaneBounds, Lanes
 from antiphon.errors import AntiphonError, ConnectionExpired, InvalidJson, InvalidStreamId, NotAuthenticated
 from antiphon.ids import new_id
 from antiphon.limits import Limits

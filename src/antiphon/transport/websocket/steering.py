@@ -15,8 +15,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.history import is_output
-from antiphon.core.required_input import required_input
+from antiphon.core.emitter.response_views import required_input
+from antiphon.core.history.history import is_output
 from antiphon.limits import Limits
 from antiphon.protocol.codec import Decoded
 from antiphon.protocol.events import Event

@@ -1,0 +1,1 @@
+"""The other APIs as dialects of the same deltas: chat completions, completions and Anthropic's messages."""

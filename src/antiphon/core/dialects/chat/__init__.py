@@ -1,0 +1,1 @@
+"""Chat completions: request to CreateResponse, deltas to chunks, chunks to the JSON body."""

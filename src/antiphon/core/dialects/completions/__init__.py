@@ -1,0 +1,1 @@
+"""Completions: request to prompts, deltas to chunks, chunks to the JSON body."""

@@ -1,0 +1,1 @@
+"""Images, documents and data URLs, recognised by their bytes without decoding them."""

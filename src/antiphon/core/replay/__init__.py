@@ -1,0 +1,1 @@
+"""The same events again, from the packed log of a response that has ended."""
