@@ -25,8 +25,8 @@ from antiphon.engines.base import Capabilities
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.errors import BadRequest
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.attached import Attached, FileSource
 from antiphon.render.control_strings import CONTROL_STRINGS
 from antiphon.render.messages import render_chat

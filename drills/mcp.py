@@ -18,8 +18,8 @@ import msgspec
 from antiphon.core.deltas import Delta
 from antiphon.egress import Egress
 from antiphon.errors import McpFailed
-from antiphon.protocol.items import McpCall
-from antiphon.protocol.tools import McpTool
+from antiphon.protocol.types.items import McpCall
+from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import Use
 from antiphon.tools.mcp.mcp import Mcp, McpSettings
 from drills.findings import Figure, Findings

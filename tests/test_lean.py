@@ -18,7 +18,7 @@ OURS = {
     "antiphon.engines.fake",
     "antiphon.engines.llamacpp.engine",
     "antiphon.observe.tracing",
-    "antiphon.protocol.dialects",
+    "antiphon.protocol.schemas.json_schema_drafts",
     "antiphon.service.tongues.raw",
     "antiphon.stores.postgres",
     "antiphon.stores.live.redis",

@@ -9,8 +9,8 @@ from antiphon.agent.plan import Plan
 from antiphon.core.deltas import Opened, Ran, Said, ServerItem
 from antiphon.engines.fake import FakeEngine
 from antiphon.parsers.chat import ChatParser
-from antiphon.protocol.builtin_items import McpProtocolError, SearchAction
-from antiphon.protocol.items import McpCall, McpListTools, OutputItem, WebSearchCall
+from antiphon.protocol.types.builtin_items import McpProtocolError, SearchAction
+from antiphon.protocol.types.items import McpCall, McpListTools, OutputItem, WebSearchCall
 from antiphon.render.tools import Offer
 from antiphon.tools.base import Rewriter, Tell, Use, Used
 from tests.agent.ends import WORK

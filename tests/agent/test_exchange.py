@@ -17,7 +17,7 @@ from antiphon.core.prompt import Chunk, Counts, Work
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, Internal, Unavailable
 from antiphon.parsers.chat import ChatParser
-from antiphon.protocol.chat_answers import ChatChunk, ChatCompletion, StreamFault
+from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion, StreamFault
 from tests.agent.ends import WORK, Ends
 
 pytestmark = pytest.mark.anyio

@@ -18,8 +18,8 @@ from antiphon.errors import Unavailable
 from antiphon.ids import new_id
 from antiphon.parsers.base import Parser
 from antiphon.parsers.chat import ChatParser
-from antiphon.protocol.events import Event, Failed
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Event, Failed
+from antiphon.protocol.types.response import Response
 from antiphon.render.tools import Offer
 
 pytestmark = pytest.mark.anyio

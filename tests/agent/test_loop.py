@@ -15,9 +15,9 @@ from antiphon.core.replay.replay import Replay, reopened
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import InvalidValue
 from antiphon.ids import ItemIds
-from antiphon.protocol.events import Completed, Event, Incomplete
-from antiphon.protocol.items import FunctionCallOutput, McpApprovalRequest, McpCall, Message
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Completed, Event, Incomplete
+from antiphon.protocol.types.items import FunctionCallOutput, McpApprovalRequest, McpCall, Message
+from antiphon.protocol.types.response import Response
 from antiphon.tools.base import Use, Used
 from tests.agent.courses import Adder, Errand, Listing, adds, never
 from tests.agent.ends import Ends

@@ -18,8 +18,8 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.errors import EngineFailed, Internal, Unavailable
 from antiphon.ids import ItemIds
 from antiphon.parsers.chat import ChatParser
-from antiphon.protocol.events import Completed, Event, Failed
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Completed, Event, Failed
+from antiphon.protocol.types.response import Response
 
 pytestmark = pytest.mark.anyio
 WORK = Work(model="fake", prompt=ChatPrompt(messages=({"role": "user", "content": "hi"},)), sampling=Sampling())

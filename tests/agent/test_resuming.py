@@ -7,7 +7,7 @@ from antiphon.core.deltas import Put, Text, Turned
 from antiphon.core.emitter.event_log import Began
 from antiphon.core.prompt import Counts
 from antiphon.engines.fake import FakeEngine
-from antiphon.protocol.items import McpCall, Message
+from antiphon.protocol.types.items import McpCall, Message
 from antiphon.tools.base import Use
 from tests.agent.courses import Errand, Listing
 from tests.agent.test_loop import killed, kinds, resumed

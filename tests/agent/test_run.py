@@ -17,8 +17,8 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.errors import ContextTooLong, EngineFailed, Internal, Unavailable
 from antiphon.ids import new_id
 from antiphon.parsers.chat import ChatParser
-from antiphon.protocol.events import Completed, Event, Failed, Incomplete
-from antiphon.protocol.response import IncompleteDetails, Response
+from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
+from antiphon.protocol.types.response import IncompleteDetails, Response
 from antiphon.render.tools import Offer
 from tests.agent.ends import WORK, Ends
 

@@ -16,7 +16,7 @@ from antiphon.core.deltas import (
     Text,
     Thought,
 )
-from antiphon.protocol.items import UrlCitation
+from antiphon.protocol.types.items import UrlCitation
 
 CITED = Citation(UrlCitation(url="http://x", title="x", start_index=0, end_index=1))
 

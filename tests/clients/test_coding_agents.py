@@ -15,7 +15,7 @@ from antiphon.config import Config
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Text, Thought
 from antiphon.core.prompt import ChatPrompt, TextPrompt
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.protocol.grammars import knows_lark
+from antiphon.protocol.schemas.grammars import knows_lark
 from antiphon.wiring import build_app, build_engine
 from tests.asgi import JSON, call
 from tests.engines.pool.test_servers import Upstream, post, served

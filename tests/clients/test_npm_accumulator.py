@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from antiphon.core.deltas import Delta, Opened, Put, Ran, Stage
 from antiphon.core.emitter.fold import fold
 from antiphon.core.emitter.tool_items import KINDS
-from antiphon.protocol.events import Event
+from antiphon.protocol.types.events import Event
 from tests.core.served import CLIENTS, ENDS
 from tests.core.streams import ENDINGS, any_deltas, emitted, sent
 from tests.core.test_whole_loop import emitted as whole_loop

@@ -22,9 +22,9 @@ from antiphon.config import Config
 from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, Said, Stage, Text, Thought
 from antiphon.core.emitter.tool_items import KINDS, ended, is_served, item_added, worked
 from antiphon.errors import AntiphonError
-from antiphon.protocol.events import Event
-from antiphon.protocol.tools import FunctionTool, WebSearchTool
-from antiphon.protocol.tools import Tool as Declaration
+from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.tools import FunctionTool, WebSearchTool
+from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import BuiltIn, Tool, Use, Used
 from antiphon.tools.registry import TOOLS
 from tests.egress.hosts import egress

@@ -6,7 +6,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.deltas import ClientItem, PutItem, ServerItem
-from antiphon.protocol.builtin_items import (
+from antiphon.protocol.types.builtin_items import (
     CodeLogs,
     DeleteFile,
     FileSearchResult,
@@ -21,7 +21,7 @@ from antiphon.protocol.builtin_items import (
     Source,
     UpdateFile,
 )
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     ApplyPatchCall,
     CodeInterpreterCall,
     Compaction,
@@ -39,7 +39,7 @@ from antiphon.protocol.items import (
     ToolSearchCall,
     WebSearchCall,
 )
-from antiphon.protocol.tools import LocalEnvironment
+from antiphon.protocol.types.tools import LocalEnvironment
 
 _TOOL = McpListedTool(name="t", input_schema={"type": "object"}, annotations={"readOnlyHint": True})
 _FOUND = SearchAction(query="q", queries=["q"], sources=[Source(url="https://a.example/")])

@@ -35,10 +35,10 @@ from antiphon.core.usage import usage
 from antiphon.errors import AntiphonError, Busy, EngineFailed
 from antiphon.ids import ItemIds, Prefix, new_id
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.events import Event
-from antiphon.protocol.items import Annotation, FileCitation, InputImage, InputText, McpCall, Phase, UrlCitation
-from antiphon.protocol.response import Logprob, Response, TopLogprob
+from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.items import Annotation, FileCitation, InputImage, InputText, McpCall, Phase, UrlCitation
+from antiphon.protocol.types.response import Logprob, Response, TopLogprob
 from antiphon.transport.sse import frames
 from tests.core.served import CLIENTS, ENDS, PUT, mcp_call
 

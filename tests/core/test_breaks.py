@@ -3,8 +3,8 @@
 from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, Text, Thought
 from antiphon.core.emitter.fold import Ending
 from antiphon.core.replay.packed_log import pack, unpack
-from antiphon.protocol.items import FunctionCall, Message, Reasoning
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.items import FunctionCall, Message, Reasoning
+from antiphon.protocol.types.response import Response
 from tests.core.streams import emitted, entries_of, numbered_ids, opened, recording
 
 CUT = Ending(status="incomplete", reason="max_output_tokens")

@@ -11,7 +11,7 @@ from antiphon.core.dialects.chat.emitter import ChatEmitter, Manner
 from antiphon.core.dialects.dialect import Head, Told
 from antiphon.core.prompt import Chunk, Counts, Extras, Finish
 from antiphon.errors import EngineFailed
-from antiphon.protocol.parts import Logprob, TopLogprob
+from antiphon.protocol.types.parts import Logprob, TopLogprob
 from tests.chat_oracle import accumulate, check_chat, check_chunk
 
 HEAD = Head(id="chatcmpl-1", created=1, model="fake")

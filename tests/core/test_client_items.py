@@ -10,9 +10,9 @@ from antiphon.core.deltas import Put
 from antiphon.core.emitter.tool_items import is_clients
 from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.core.replay.replay import Replay
-from antiphon.protocol.builtin_items import ShellAction
-from antiphon.protocol.events import Event
-from antiphon.protocol.items import ShellCall
+from antiphon.protocol.types.builtin_items import ShellAction
+from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.items import ShellCall
 from tests.core.served import CLIENTS
 from tests.core.streams import ENDINGS, USAGE, as_stored, emitted, entries_of, opened, recording, sent, told, types
 from tests.oracle import accumulate, check_event

@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.core.history.compaction import FIRST, Memory, told
 from antiphon.core.history.compaction_plan import excess, filled, newest, part, text_of
-from antiphon.protocol.items import InputItem, Message
+from antiphon.protocol.types.items import InputItem, Message
 from tests.core.test_compaction import CALL, OUTPUT, items, said
 
 OLD = [said("user", "one"), said("assistant", "two")]

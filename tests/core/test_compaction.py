@@ -8,7 +8,7 @@ import pytest
 from antiphon.core.history.compaction import Memory, OpenCompaction, is_summary, pack, restored, told, unpack
 from antiphon.core.history.history import make_history
 from antiphon.errors import InvalidValue
-from antiphon.protocol.items import Compaction, InputItem, Message
+from antiphon.protocol.types.items import Compaction, InputItem, Message
 
 _items = msgspec.json.Decoder(list[InputItem])
 

@@ -9,7 +9,7 @@ from antiphon.core.dialects.completions.emitter import CompletionEmitter, Comple
 from antiphon.core.dialects.dialect import Head, Told
 from antiphon.core.prompt import Chunk, Counts, Extras, Finish
 from antiphon.errors import EngineFailed
-from antiphon.protocol.parts import Logprob, TopLogprob
+from antiphon.protocol.types.parts import Logprob, TopLogprob
 from tests.chat_oracle import check_completion
 
 HEAD = Head(id="cmpl-1", created=1, model="fake")

@@ -12,8 +12,8 @@ from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import Began, Ended
 from antiphon.core.emitter.fold import Ending, fold
 from antiphon.errors import Busy, EngineFailed, Unavailable
-from antiphon.protocol import events as ev
-from antiphon.protocol.items import FunctionCall, Message, OutputText, Reasoning, UrlCitation
+from antiphon.protocol.types import events as ev
+from antiphon.protocol.types.items import FunctionCall, Message, OutputText, Reasoning, UrlCitation
 from tests.core.streams import (
     BODIES,
     ENDINGS,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from antiphon.core.prompt_template import Filling, Template, TemplateMessage, pieces
 from antiphon.errors import InvalidValue, MissingParameter
-from antiphon.protocol.items import Message
-from antiphon.protocol.parts import InputText, OutputText
+from antiphon.protocol.types.items import Message
+from antiphon.protocol.types.parts import InputText, OutputText
 
 ROLES: tuple[Literal["system", "developer", "user", "assistant"], ...] = ("system", "developer", "user", "assistant")
 TEXTS = st.text(alphabet="ab{} \n") | st.text()

@@ -15,7 +15,7 @@ from antiphon.errors import (
     UnsupportedParameter,
 )
 from antiphon.limits import Limits
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     CustomToolCall,
     CustomToolCallOutput,
     FunctionCall,
@@ -30,9 +30,9 @@ from antiphon.protocol.items import (
     ReasoningText,
     RefusalPart,
 )
-from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat, StructuralTagFormat
-from antiphon.protocol.tool_choice import AllowedTools, CustomChoice, FunctionChoice
-from antiphon.protocol.tools import CustomTool, FunctionTool, GrammarInput
+from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, StructuralTagFormat
+from antiphon.protocol.types.tool_choice import AllowedTools, CustomChoice, FunctionChoice
+from antiphon.protocol.types.tools import CustomTool, FunctionTool, GrammarInput
 from tests.cpu import cpu_time
 
 USER = {"role": "user", "content": "hi"}

@@ -8,9 +8,9 @@ from antiphon.core.dialects.anthropic.items import sign
 from antiphon.core.dialects.anthropic.request import Asked, read_count, read_message
 from antiphon.errors import AntiphonError, BadRequest, InvalidValue, MissingParameter, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.messages_errors import problem
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import JsonSchemaFormat
+from antiphon.protocol.types.anthropic.events import problem
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import JsonSchemaFormat
 
 HI = [{"role": "user", "content": "hi"}]
 USE = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": "é", "b": [1, None]}}

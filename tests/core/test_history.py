@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from antiphon.core.history.history import History, droppable, make_history, shorter, units
 from antiphon.errors import InvalidValue, MissingParameter
-from antiphon.protocol.builtin_items import LocalShellAction
-from antiphon.protocol.items import (
+from antiphon.protocol.types.builtin_items import LocalShellAction
+from antiphon.protocol.types.items import (
     AdditionalTools,
     CustomToolCall,
     CustomToolCallOutput,

@@ -16,7 +16,7 @@ from antiphon.core.prompt import Chunk, Counts, Extras, Finish
 from antiphon.errors import Busy, ContextTooLong, EngineFailed, Unavailable
 from antiphon.ids import Prefix
 from antiphon.limits import Limits
-from antiphon.protocol.messages_events import SaidMessage
+from antiphon.protocol.types.anthropic.events import SaidMessage
 from antiphon.transport.sse import frames
 from tests.messages_oracle import accumulate, check_event, check_message, check_stream, read
 from tests.parsers.cuts import CUTS, pieces

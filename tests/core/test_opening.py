@@ -4,9 +4,9 @@ import pytest
 from antiphon.core.emitter.fold import ECHOED, opening
 from antiphon.ids import new_id
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import ConversationRef, Response
+from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import ConversationRef, Response
 
 
 def opened(body: dict[str, object], kept: bool = True) -> Response:

@@ -10,8 +10,8 @@ from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reopened
 from antiphon.errors import ServerRestarted
 from antiphon.ids import ItemIds
-from antiphon.protocol.builtin_items import McpListedTool
-from antiphon.protocol.items import FunctionCall, McpListTools, Message
+from antiphon.protocol.types.builtin_items import McpListedTool
+from antiphon.protocol.types.items import FunctionCall, McpListTools, Message
 from tests.core.served import PUT
 from tests.core.streams import (
     ANY_ENDING,

@@ -1,7 +1,7 @@
 import pytest
 
 from antiphon.core.emitter.response_views import required_input
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     CustomToolCall,
     FunctionCall,
     FunctionCallOutput,

@@ -8,8 +8,8 @@ import pytest
 from antiphon.core.emitter.legacy_events import Beside, Retelling
 from antiphon.core.emitter.tool_items import ended
 from antiphon.ids import new_id
-from antiphon.protocol import events as ev
-from antiphon.protocol.builtin_items import (
+from antiphon.protocol.types import events as ev
+from antiphon.protocol.types.builtin_items import (
     CodeImage,
     CodeInterpreterCall,
     CodeLogs,
@@ -17,7 +17,7 @@ from antiphon.protocol.builtin_items import (
     Source,
     WebSearchCall,
 )
-from antiphon.protocol.event_bases import Event
+from antiphon.protocol.types.event_bases import Event
 
 OLDER = Retelling("openai", "on", Beside())
 

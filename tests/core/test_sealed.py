@@ -7,8 +7,8 @@ from msgspec import UNSET
 from antiphon.core.deltas import Sealed, Summary, Text, Thought
 from antiphon.core.emitter.fold import fold
 from antiphon.core.encrypted_reasoning import FORM, is_ours, opened, sealed_size, shown, thought_of
-from antiphon.protocol import events as ev
-from antiphon.protocol.items import InputItem, InputText, Message, Reasoning, ReasoningText, SummaryText
+from antiphon.protocol.types import events as ev
+from antiphon.protocol.types.items import InputItem, InputText, Message, Reasoning, ReasoningText, SummaryText
 from tests.core.streams import ENDINGS, emitted
 
 SAID = Message(role="user", content=[InputText(text="hi")])

@@ -25,8 +25,8 @@ from antiphon.core.prompt import Counts
 from antiphon.core.replay.packed_log import UnreadableTape, pack, unpack
 from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reopened
 from antiphon.errors import EngineFailed
-from antiphon.protocol.events import Event
-from antiphon.protocol.items import (
+from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.items import (
     CodeInterpreterCall,
     Compaction,
     CustomToolCall,
@@ -39,7 +39,7 @@ from antiphon.protocol.items import (
     Reasoning,
     WebSearchCall,
 )
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.response import Response
 from tests.core.served import ENDS, PUT
 from tests.core.streams import ENDINGS, as_stored, emitted, entries_of, numbered_ids, opened, recording, sent, told
 from tests.oracle import accumulate, check_event, check_response

@@ -11,9 +11,10 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Opened
 from antiphon.core.emitter.fold import Ending, fold
 from antiphon.core.emitter.tool_items import KINDS, NOT_LISTED, bare, cut_short, shown
 from antiphon.core.replay.packed_log import pack, unpack
-from antiphon.protocol.builtin_items import SearchAction, WebSearchResult
-from antiphon.protocol.events import OutputItemAdded
-from antiphon.protocol.items import (
+from antiphon.protocol.decoding.stored_items import PREFIXES
+from antiphon.protocol.types.builtin_items import SearchAction, WebSearchResult
+from antiphon.protocol.types.events import OutputItemAdded
+from antiphon.protocol.types.items import (
     CodeInterpreterCall,
     Compaction,
     FileSearchCall,
@@ -24,7 +25,6 @@ from antiphon.protocol.items import (
     McpListTools,
     WebSearchCall,
 )
-from antiphon.protocol.kept import PREFIXES
 from tests.core.served import ENDS, PUT
 from tests.core.streams import ENDINGS, emitted, entries_of, opened, recording
 from tests.oracle import accumulate, check_event, check_response

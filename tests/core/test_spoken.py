@@ -15,9 +15,9 @@ from antiphon.core.emitter.fold import Ending
 from antiphon.core.replay.packed_log import pack, unpack
 from antiphon.errors import EngineFailed
 from antiphon.ids import ItemIds
-from antiphon.protocol.codec import encode
-from antiphon.protocol.events import Event
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.response import Response
 from tests.core.streams import LOGPROB
 
 ID = "resp_" + "0" * 32

@@ -24,10 +24,10 @@ from antiphon.core.prompt import Counts
 from antiphon.core.replay.packed_log import VERSION, UnreadableTape, pack, unpack
 from antiphon.core.replay.replay import Replay, reopened
 from antiphon.core.usage import usage
-from antiphon.protocol.codec import encode
-from antiphon.protocol.events import ResponseEvent
-from antiphon.protocol.items import Message
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.events import ResponseEvent
+from antiphon.protocol.types.items import Message
+from antiphon.protocol.types.response import Response
 from tests.core.streams import (
     ANY_ENDING,
     BODIES,

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from antiphon.core.prompt import Counts
 from antiphon.core.usage import _of_all, sum_of, usage
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.response import Response
 from tests.oracle import check_response
 
 TOKENS = st.integers(0, 10**9)

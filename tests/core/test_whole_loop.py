@@ -27,10 +27,10 @@ from antiphon.core.prompt import Counts
 from antiphon.core.replay.packed_log import VERSION, pack, unpack
 from antiphon.core.replay.replay import Replay, decode_entries, encode_entries, reopened
 from antiphon.core.usage import usage
-from antiphon.protocol.builtin_items import McpListedTool, McpProtocolError, SearchAction, Source
-from antiphon.protocol.events import Event
-from antiphon.protocol.items import McpApprovalRequest, McpCall, McpListTools, UrlCitation, WebSearchCall
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.builtin_items import McpListedTool, McpProtocolError, SearchAction, Source
+from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.items import McpApprovalRequest, McpCall, McpListTools, UrlCitation, WebSearchCall
+from antiphon.protocol.types.response import Response
 from tests.core.streams import ENDINGS, as_stored, entries_of, recording, sent, told
 from tests.oracle import accumulate, check_event, check_response
 

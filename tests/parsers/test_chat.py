@@ -7,7 +7,7 @@ from antiphon.core.prompt import CallPiece, ChatPrompt, Chunk
 from antiphon.errors import EngineFailed
 from antiphon.parsers.base import Reading
 from antiphon.parsers.chat import ChatParser
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.response import Logprob
 from tests.parsers.said import NO_PROMPT, everything, joined
 
 

@@ -14,7 +14,7 @@ from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FIRST_CONTROL, 
 from antiphon.core.prompt import Chunk, Finish, TextPrompt, TokenPrompt
 from antiphon.parsers.base import Reading
 from antiphon.parsers.harmony import HarmonyParser
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.response import Logprob
 from tests.cpu import cpu_time
 from tests.golden.harmony.cases import schema, tokens
 from tests.parsers.said import everything, joined

@@ -9,7 +9,7 @@ from antiphon.core.prompt import Chunk, Counts, TokenPrompt
 from antiphon.core.stop_strings import StopCut
 from antiphon.parsers.base import Enough, Reading
 from antiphon.parsers.harmony import HarmonyParser
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.response import Logprob
 from tests.golden.harmony.cases import tokens
 
 PROMPT = TokenPrompt(tokens("<|start|>assistant"))

@@ -13,7 +13,7 @@ from antiphon.parsers.base import PLAIN, Reading
 from antiphon.parsers.ledger import Ledger
 from antiphon.parsers.raw import RawParser
 from antiphon.parsers.thoughts import THOUGHTS
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.response import Logprob
 from tests.parsers.said import NO_PROMPT, everything
 
 TOOLS = {"f": {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}}

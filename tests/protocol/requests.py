@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from antiphon.limits import Limits
-from antiphon.protocol.codec import Decoded, decode_create
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.decoding.codec import Decoded, decode_create
+from antiphon.protocol.types.request import CreateResponse
 
 LIMITS = Limits()
 

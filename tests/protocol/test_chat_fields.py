@@ -13,10 +13,10 @@ from openai.types.completion import Completion as TheirCompletion
 
 from antiphon.errors import BadRequest
 from antiphon.limits import Limits
-from antiphon.protocol.chat import CreateChat
-from antiphon.protocol.chat_answers import ChatChunk, ChatCompletion
-from antiphon.protocol.chat_codec import decode_chat, decode_completion
-from antiphon.protocol.completions import Completion, CreateCompletion
+from antiphon.protocol.decoding.chat_codec import decode_chat, decode_completion
+from antiphon.protocol.types.chat.request import CreateChat
+from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion
+from antiphon.protocol.types.completions import Completion, CreateCompletion
 
 CHAT = (
     completion_create_params.CompletionCreateParamsNonStreaming,

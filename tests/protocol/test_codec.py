@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from antiphon.errors import AntiphonError, InvalidValue, UnsupportedParameter
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.items import InputItem, InputText, Message
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.tool_choice import ToolChoice
-from antiphon.protocol.tools import Tool
+from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.types.items import InputItem, InputText, Message
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.tool_choice import ToolChoice
+from antiphon.protocol.types.tools import Tool
 from tests.cpu import cpu_time
 from tests.protocol.recorded import creates
 from tests.protocol.requests import LIMITS, decode

@@ -7,8 +7,8 @@ import pytest
 
 from antiphon.errors import BadRequest
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_conversation, decode_create, decode_items, decode_update
-from antiphon.protocol.items import InputText, ItemReference, Message, OutputText
+from antiphon.protocol.decoding.codec import decode_conversation, decode_create, decode_items, decode_update
+from antiphon.protocol.types.items import InputText, ItemReference, Message, OutputText
 
 LIMITS = Limits()
 HELLO = {"role": "user", "content": "hello"}

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from antiphon.errors import BadRequest, InvalidValue, MissingParameter
-from antiphon.protocol.forms import read_form
+from antiphon.protocol.bodies.multipart import read_form
 from tests.cpu import cpu_time
 
 KIND = b"multipart/form-data; boundary=x"

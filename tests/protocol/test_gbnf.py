@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
-from antiphon.protocol.gbnf import vet_gbnf
+from antiphon.protocol.schemas.gbnf import vet_gbnf
 from tests.cpu import cpu_time
 
 FIT = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.protocol.grammars import SECONDS, knows_lark, ungrammatical, unreadable
+from antiphon.protocol.schemas.grammars import SECONDS, knows_lark, ungrammatical, unreadable
 from tests.cpu import cpu_time
 
 pytestmark = pytest.mark.skipif(not knows_lark(), reason="llguidance is not installed")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.protocol.instances import LONGEST_FAULT, fitted, misfit
+from antiphon.protocol.schemas.schema_check import LONGEST_FAULT, fitted, misfit
 from tests.cpu import cpu_time
 
 SCHEMA: dict[str, Any] = {

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from antiphon.errors import AntiphonError, InvalidValue
 from antiphon.limits import Limits
-from antiphon.protocol import json_bounds
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.json_bounds import check_bounds
+from antiphon.protocol.decoding import json_bounds
+from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.decoding.json_bounds import check_bounds
 from tests.cpu import cpu_time, slowness
 
 MEBIBYTE = 1024 * 1024

@@ -8,9 +8,9 @@ import pytest
 from msgspec import Struct
 
 from antiphon.ids import ItemIds, home, is_item_id, new_id
-from antiphon.protocol.codec import encode
-from antiphon.protocol.items import InputItem, ItemReference
-from antiphon.protocol.kept import PREFIXES, keep
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.decoding.stored_items import PREFIXES, keep
+from antiphon.protocol.types.items import InputItem, ItemReference
 from tests.oracle import check_conversation_item, check_input_items
 from tests.protocol.samples import fullest, members, smallest, tag
 

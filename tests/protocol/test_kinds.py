@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from antiphon.errors import AntiphonError
 from antiphon.limits import Limits
-from antiphon.protocol import kinds
-from antiphon.protocol.codec import Decoded, decode_create
-from antiphon.protocol.kinds import Kinds
+from antiphon.protocol.decoding import request_cache
+from antiphon.protocol.decoding.codec import Decoded, decode_create
+from antiphon.protocol.decoding.request_cache import Kinds
 from tests.protocol.recorded import creates
 
 LIMITS = Limits()
@@ -145,7 +145,7 @@ def assert_decoded_alike(known: Kinds, sent: bytes) -> None:
 def usual(sent: bytes) -> Kinds:
     """A server to which it is."""
     known = Kinds()
-    for _ in range(kinds.OFTEN + 1):
+    for _ in range(request_cache.OFTEN + 1):
         known.decode(sent, LIMITS)
     assert len(known._usual) == 1
     return known
@@ -206,7 +206,7 @@ def test_what_is_usual_is_nested_as_deep_as_anything_may_be(depth: int) -> None:
 
 def test_one_that_is_usual_may_begin_and_end_like_another() -> None:
     known, few, more = Kinds(), {"input": "hi"}, {"input": "hi", "model": "m"}
-    for _ in range(2 * kinds.OFTEN):
+    for _ in range(2 * request_cache.OFTEN):
         for asked in (few, more):
             sent = body(asked)
             assert told(known.decode(sent, LIMITS)) == told(decode_create(sent, LIMITS))
@@ -215,33 +215,40 @@ def test_one_that_is_usual_may_begin_and_end_like_another() -> None:
 
 def test_little_is_kept_of_what_is_usual_and_no_secret() -> None:
     known = Kinds()
-    for number in range(kinds.MOST_USUAL + 3):
-        for _ in range(kinds.OFTEN + 1):
+    for number in range(request_cache.MOST_USUAL + 3):
+        for _ in range(request_cache.OFTEN + 1):
             known.decode(body({"model": f"m{number}", "input": "hi"}), LIMITS)
-    assert len(known._usual) == kinds.MOST_USUAL
-    for others in ({"model": "m", "tools": [MCP]}, {"model": "m", "instructions": "x" * kinds.MOST_BYTES_OF_ONE}):
+    assert len(known._usual) == request_cache.MOST_USUAL
+    for others in (
+        {"model": "m", "tools": [MCP]},
+        {"model": "m", "instructions": "x" * request_cache.MOST_BYTES_OF_ONE},
+    ):
         known = Kinds()
-        for _ in range(2 * kinds.OFTEN):
+        for _ in range(2 * request_cache.OFTEN):
             known.decode(body(others, {"input": "hi"}), LIMITS)
         assert not known._usual
 
 
 def test_no_more_kinds_are_kept_than_there_is_room_for() -> None:
     known = Kinds()
-    for number in range(kinds.MOST + 10):
+    for number in range(request_cache.MOST + 10):
         known.decode(body({"model": f"m{number}"}), LIMITS)
-    assert len(known._known) == kinds.MOST
-    large = "x" * (kinds.MOST_BYTES_OF_ONE - 1000)
+    assert len(known._known) == request_cache.MOST
+    large = "x" * (request_cache.MOST_BYTES_OF_ONE - 1000)
     for number in range(20):
         known.decode(body({"model": f"m{number}", "instructions": large}), LIMITS)
     assert known._bytes == sum(len(b"".join([*map(str.encode, names), values])) for names, values in known._known)
-    assert known._bytes <= kinds.MOST_BYTES
+    assert known._bytes <= request_cache.MOST_BYTES
     assert len(known._known) < 20
 
 
 @pytest.mark.parametrize(
     "asked",
-    [{"instructions": "x" * kinds.MOST_BYTES_OF_ONE}, {"x" * kinds.MOST_BYTES_OF_ONE: 1}, {"tools": [MCP]}],
+    [
+        {"instructions": "x" * request_cache.MOST_BYTES_OF_ONE},
+        {"x" * request_cache.MOST_BYTES_OF_ONE: 1},
+        {"tools": [MCP]},
+    ],
     ids=["much", "long names", "secrets"],
 )
 def test_what_is_large_or_may_hold_secrets_is_not_kept(asked: dict[str, Any]) -> None:

@@ -6,8 +6,8 @@ import pytest
 from msgspec import UNSET
 
 from antiphon.errors import InvalidValue
-from antiphon.protocol.codec import encode
-from antiphon.protocol.items import (
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.items import (
     ComputerCallOutput,
     FunctionCallOutput,
     InputText,
@@ -18,10 +18,10 @@ from antiphon.protocol.items import (
     Reasoning,
     Screenshot,
 )
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import JsonSchemaFormat
-from antiphon.protocol.tool_choice import AllowedTools, FunctionChoice
-from antiphon.protocol.tools import FunctionTool, WebSearchTool
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import JsonSchemaFormat
+from antiphon.protocol.types.tool_choice import AllowedTools, FunctionChoice
+from antiphon.protocol.types.tools import FunctionTool, WebSearchTool
 from tests.protocol.requests import decode, request
 
 

@@ -12,13 +12,13 @@ from openai.types.responses.response_create_params import (
 )
 from openai.types.responses.response_create_params import ToolChoice as TheirToolChoice
 
-from antiphon.protocol.events import StreamEvent
-from antiphon.protocol.items import InputItem
-from antiphon.protocol.parts import MessagePart
-from antiphon.protocol.request import CreateResponse, Includable
-from antiphon.protocol.response import Effort, Response
-from antiphon.protocol.tool_choice import ToolChoice
-from antiphon.protocol.tools import Tool
+from antiphon.protocol.types.events import StreamEvent
+from antiphon.protocol.types.items import InputItem
+from antiphon.protocol.types.parts import MessagePart
+from antiphon.protocol.types.request import CreateResponse, Includable
+from antiphon.protocol.types.response import Effort, Response
+from antiphon.protocol.types.tool_choice import ToolChoice
+from antiphon.protocol.types.tools import Tool
 from tests.protocol.requests import request
 from tests.protocol.samples import members, tag
 

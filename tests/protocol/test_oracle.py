@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from antiphon.protocol.codec import encode
-from antiphon.protocol.response import Response, ResponseError, Usage
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.response import Response, ResponseError, Usage
 from tests.oracle import accumulate, check_event, check_response
 
 ID = "resp_1"

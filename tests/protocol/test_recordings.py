@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create, encode
-from antiphon.protocol.items import AdditionalTools, CustomToolCall, ItemReference
-from antiphon.protocol.tools import McpTool, NamespaceTool
+from antiphon.protocol.decoding.codec import decode_create, encode
+from antiphon.protocol.types.items import AdditionalTools, CustomToolCall, ItemReference
+from antiphon.protocol.types.tools import McpTool, NamespaceTool
 from tests.cpu import cpu_time
 from tests.protocol.recorded import creates
 

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from antiphon.protocol import events, items, parts
-from antiphon.protocol.codec import encode
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import Format, Response
-from antiphon.protocol.steer_events import SteerEvent
-from antiphon.protocol.tool_choice import ToolChoice
-from antiphon.protocol.tools import Tool
+from antiphon.protocol.bodies.steering import SteerEvent
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types import events, items, parts
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import Format, Response
+from antiphon.protocol.types.tool_choice import ToolChoice
+from antiphon.protocol.types.tools import Tool
 from tests.oracle import _EVENT_CLASSES, check_event, check_response
 from tests.protocol.samples import fullest, members, smallest, tag
 

@@ -8,8 +8,8 @@ import pytest
 
 from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.schemas import Vetting
+from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.schemas.vetting import Vetting
 from tests.cpu import cpu_time
 from tests.protocol.recorded import creates
 

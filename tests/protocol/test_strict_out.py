@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.protocol.builtin_items import McpListedTool
-from antiphon.protocol.codec import encode
-from antiphon.protocol.events import Error, ErrorBody, FunctionCallArgumentsDone, OutputTextDelta
-from antiphon.protocol.items import FunctionCall, McpListTools, Message, OutputText, Reasoning
-from antiphon.protocol.response import Response, Usage
-from antiphon.protocol.tools import CodeInterpreterTool, FunctionTool, McpTool, Tool
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.builtin_items import McpListedTool
+from antiphon.protocol.types.events import Error, ErrorBody, FunctionCallArgumentsDone, OutputTextDelta
+from antiphon.protocol.types.items import FunctionCall, McpListTools, Message, OutputText, Reasoning
+from antiphon.protocol.types.response import Response, Usage
+from antiphon.protocol.types.tools import CodeInterpreterTool, FunctionTool, McpTool, Tool
 from tests.cpu import cpu_time
 
 

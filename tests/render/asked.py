@@ -7,8 +7,8 @@ from msgspec.json import encode
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.attached import Attached, FileSource, ImageSource, Source
 from antiphon.render.messages import Rendered, render_chat
 

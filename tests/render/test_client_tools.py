@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from antiphon.core.deltas import Put
 from antiphon.core.prompt import Json
 from antiphon.errors import BadRequest, InvalidCall, InvalidValue, UnsupportedParameter
-from antiphon.protocol.instances import fitted, misfit
+from antiphon.protocol.schemas.schema_check import fitted, misfit
 from antiphon.render.client_calls import cut, made, said
 from antiphon.render.client_tools import accepted
 from tests.core.streams import emitted

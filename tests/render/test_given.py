@@ -8,7 +8,7 @@ import pytest
 from antiphon.core.deltas import Said
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
-from antiphon.protocol.items import InputImage, InputText
+from antiphon.protocol.types.items import InputImage, InputText
 from antiphon.render.attached import Attached
 from antiphon.render.given import MOST_PICTURES
 from antiphon.render.messages import render_chat

@@ -11,10 +11,10 @@ from antiphon.agent.patience import Deadlines
 from antiphon.engines.base import Engine
 from antiphon.limits import Limits
 from antiphon.observe import Metrics
-from antiphon.protocol.codec import Decoded, decode_create
-from antiphon.protocol.events import Event
-from antiphon.protocol.items import Message, OutputText
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import Decoded, decode_create
+from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.items import Message, OutputText
+from antiphon.protocol.types.response import Response
 from antiphon.service.following import Following
 from antiphon.service.jobs import Jobs, JobSettings
 from antiphon.service.keeping import Keeper, Keeping

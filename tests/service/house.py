@@ -16,9 +16,9 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Unavailable
 from antiphon.limits import Limits
 from antiphon.observe import Metrics
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.events import Created, Event
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.types.events import Created, Event
+from antiphon.protocol.types.response import Response
 from antiphon.service.approvals import Approvals
 from antiphon.service.following import Following
 from antiphon.service.jobs import Jobs, JobSettings

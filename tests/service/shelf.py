@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping
 
 from antiphon.core.deltas import Said, ServerItem
-from antiphon.protocol.builtin_items import FileSearchCall
-from antiphon.protocol.tools import FileSearchTool, FunctionTool
-from antiphon.protocol.tools import Tool as Declaration
+from antiphon.protocol.types.builtin_items import FileSearchCall
+from antiphon.protocol.types.tools import FileSearchTool, FunctionTool
+from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import Rewriter, Tell, Tool, Use, Used
 
 FILES = {"type": "file_search", "vector_store_ids": ["vs_1"]}

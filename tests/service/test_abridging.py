@@ -1,4 +1,4 @@
-from antiphon.protocol.items import InputImage, InputText, McpCall
+from antiphon.protocol.types.items import InputImage, InputText, McpCall
 from antiphon.service.abridging import STEPS, abridged
 
 

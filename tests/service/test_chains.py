@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.protocol.items import InputItem, InputText, Message
+from antiphon.protocol.types.items import InputItem, InputText, Message
 from antiphon.service.chains import Chains, Node
 
 TENANT = "t"

@@ -13,8 +13,8 @@ import pytest
 
 from antiphon.engines.fake.reply import Gate
 from antiphon.errors import AntiphonError
-from antiphon.protocol.events import Event, Failed
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Event, Failed
+from antiphon.protocol.types.response import Response
 from antiphon.stores.base import RUNNING
 from tests.service.house import TENANT, Clock, Ground, House, Listener, houses, types, wire
 

@@ -7,8 +7,8 @@ import pytest
 
 from antiphon.core.deltas import Text
 from antiphon.core.prompt import ChatPrompt
-from antiphon.protocol.events import Completed
-from antiphon.protocol.items import Compaction, Message
+from antiphon.protocol.types.events import Completed
+from antiphon.protocol.types.items import Compaction, Message
 from tests.service.house import TENANT, Clock, Listener, houses, types, wire
 from tests.service.test_recovery import die
 

@@ -13,8 +13,8 @@ from antiphon.egress import Egress
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create, encode
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import decode_create, encode
+from antiphon.protocol.types.response import Response
 from antiphon.service.models import Models
 from antiphon.service.past import Past
 from antiphon.service.planner import Planner, Terms

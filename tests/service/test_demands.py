@@ -10,8 +10,8 @@ from antiphon.core.prompt import ChatPrompt, Chunk, Grammar, Json, JsonObject, J
 from antiphon.parsers.base import Reading
 from antiphon.parsers.choose import Manner
 from antiphon.parsers.raw import RawParser
-from antiphon.protocol.grammars import knows_lark, ungrammatical
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.schemas.grammars import knows_lark, ungrammatical
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.tongues.base import Means
 from antiphon.service.tongues.demands import Demand, Demands, list_of_calls, must_call
 from tests.service.asking import decoded

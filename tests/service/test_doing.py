@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from antiphon.engines.base import Capabilities, Model
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, ModelNotFound, NotFound, UnsupportedParameter
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.doing import Doing
 from antiphon.service.honesty import refuse_unhonoured
 from antiphon.service.models import Models

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create, encode
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.tools import McpTool
+from antiphon.protocol.decoding.codec import decode_create, encode
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.tools import McpTool
 from antiphon.service import entrusted
 from antiphon.service.entrusted import Entrusted
 

@@ -5,8 +5,8 @@ import pytest
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Text, Thought
 from antiphon.errors import EngineFailed, NotFound, Unavailable
-from antiphon.protocol.events import Completed, Error, Event, Failed, OutputTextDelta
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Completed, Error, Event, Failed, OutputTextDelta
+from antiphon.protocol.types.response import Response
 from antiphon.service import telling
 from antiphon.stores.base import Key
 from tests.service.house import TENANT, House, Listener, heard, houses, types, wire

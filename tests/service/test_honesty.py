@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import AntiphonError, InvalidValue, UnsupportedParameter
-from antiphon.protocol.items import Reasoning
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.items import Reasoning
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import Response
 from tests.service.asking import accepted, answered, leave, result, service, serving
 
 pytestmark = pytest.mark.anyio

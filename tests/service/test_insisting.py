@@ -11,10 +11,10 @@ from antiphon.core.prompt import ChatPrompt, Chunk, Counts, JsonSchema, TextProm
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import AntiphonError, InvalidCall, InvalidOutput, InvalidValue
-from antiphon.protocol.events import Event
-from antiphon.protocol.grammars import knows_lark
-from antiphon.protocol.items import CustomToolCall, FunctionCall, Message, Reasoning
-from antiphon.protocol.response import Response
+from antiphon.protocol.schemas.grammars import knows_lark
+from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.items import CustomToolCall, FunctionCall, Message, Reasoning
+from antiphon.protocol.types.response import Response
 from antiphon.service.planner import Terms
 from tests.service.asking import Service, answered, service, serving, streamed, text_of
 

@@ -8,8 +8,8 @@ import pytest
 from antiphon.core.deltas import Text
 from antiphon.engines.fake import FakeSettings
 from antiphon.errors import Busy, NotCancellable, NotFound
-from antiphon.protocol.events import Completed, Failed, Incomplete
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Completed, Failed, Incomplete
+from antiphon.protocol.types.response import Response
 from tests.service.house import TENANT, Clock, House, Listener, heard, houses, types, wire
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,8 @@ from antiphon.core.replay.packed_log import unpack
 from antiphon.core.replay.replay import Replay, reopened
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, KeyReused, ServerRestarted, Unavailable, UnsupportedParameter
-from antiphon.protocol.codec import encode
-from antiphon.protocol.events import Completed, Event, Failed
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.events import Completed, Event, Failed
 from antiphon.service.direct import Direct
 from antiphon.service.keeping import Keeping, Kept
 from antiphon.service.record import input_items

@@ -15,8 +15,9 @@ from antiphon.core.replay.packed_log import unpack
 from antiphon.core.replay.replay import Replay, reopened
 from antiphon.ids import ItemIds, new_id
 from antiphon.limits import Limits
-from antiphon.protocol.conversation import CreateConversation
-from antiphon.protocol.items import (
+from antiphon.protocol.decoding.stored_items import keep
+from antiphon.protocol.types.conversation import CreateConversation
+from antiphon.protocol.types.items import (
     FunctionCall,
     FunctionCallOutput,
     InputItem,
@@ -25,9 +26,8 @@ from antiphon.protocol.items import (
     McpCall,
     OutputItem,
 )
-from antiphon.protocol.kept import keep
-from antiphon.protocol.lists import ItemsQuery
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.lists import ItemsQuery
+from antiphon.protocol.types.response import Response
 from antiphon.service.conversations import Conversations, Place
 from antiphon.service.past import Past
 from antiphon.service.sealing import Keyring, new_key

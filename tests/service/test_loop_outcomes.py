@@ -7,7 +7,7 @@ import pytest
 from antiphon.agent.loop import TOO_MANY
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.prompt import ChatPrompt, Counts
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.response import Response
 from tests.service.house import House, heard, houses
 from tests.service.shelf import FILES
 

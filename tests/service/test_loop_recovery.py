@@ -8,9 +8,9 @@ from antiphon.agent.loop import INTERRUPTED
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.prompt import ChatPrompt
 from antiphon.errors import Unavailable
-from antiphon.protocol.events import Completed
-from antiphon.protocol.response import Response
-from antiphon.protocol.tool_outputs import Submitted
+from antiphon.protocol.bodies.tool_outputs import Submitted
+from antiphon.protocol.types.events import Completed
+from antiphon.protocol.types.response import Response
 from tests.service.house import TENANT, Clock, House, Listener, houses, types, wire
 from tests.service.shelf import FILES
 from tests.service.test_recovery import code, die

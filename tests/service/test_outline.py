@@ -11,8 +11,8 @@ from antiphon.engines.base import Capabilities, Standing
 from antiphon.engines.fake.engine import FakeEngine
 from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.kinds import Kinds
+from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.decoding.request_cache import Kinds
 from antiphon.service.naming import Naming
 from antiphon.service.planner import Undertaking
 from tests.protocol.recorded import creates

@@ -19,10 +19,10 @@ from antiphon.errors import (
     UnknownPrevious,
 )
 from antiphon.ids import ItemIds, home, new_id
-from antiphon.protocol.codec import encode
-from antiphon.protocol.items import FunctionCall, InputItem, InputText, Message, OutputText, Reasoning
-from antiphon.protocol.kept import keep
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.decoding.stored_items import keep
+from antiphon.protocol.types.items import FunctionCall, InputItem, InputText, Message, OutputText, Reasoning
+from antiphon.protocol.types.response import Response
 from antiphon.service.record import stored_request
 from antiphon.stores.base import ConversationRow, End, ItemRow, NewResponse
 from tests.service.asking import TENANT, Service, accepted, answered, decoded, leave, serving, streamed, text_of

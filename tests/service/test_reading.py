@@ -9,9 +9,9 @@ from antiphon.core.deltas import Text
 from antiphon.core.prompt import Chunk, Reads, Template, TextPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.protocol.events import Event, OutputTextDelta
-from antiphon.protocol.items import FunctionCall, Message, OutputItem, OutputText, Reasoning
-from antiphon.protocol.response import Logprob, Response
+from antiphon.protocol.types.events import Event, OutputTextDelta
+from antiphon.protocol.types.items import FunctionCall, Message, OutputItem, OutputText, Reasoning
+from antiphon.protocol.types.response import Logprob, Response
 from tests.service.asking import answered, service, streamed, text_of
 
 pytestmark = pytest.mark.anyio

@@ -1,7 +1,7 @@
 import pytest
 
-from antiphon.protocol.items import Message, OutputText
-from antiphon.protocol.response import Response, ResponseStatus
+from antiphon.protocol.types.items import Message, OutputText
+from antiphon.protocol.types.response import Response, ResponseStatus
 from antiphon.service.recent import Recent
 
 

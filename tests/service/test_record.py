@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from antiphon.core.emitter.fold import ECHOED, opening
 from antiphon.ids import ItemIds, home
 from antiphon.limits import Limits
-from antiphon.protocol.codec import Decoded, encode
-from antiphon.protocol.kept import keep
-from antiphon.protocol.kinds import Kinds
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import ServiceTier
+from antiphon.protocol.decoding.codec import Decoded, encode
+from antiphon.protocol.decoding.request_cache import Kinds
+from antiphon.protocol.decoding.stored_items import keep
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import ServiceTier
 from antiphon.service.record import all_items, input_items, restored, shown, stored_request
 from antiphon.stores.base import Status, StoredResponse
 from tests.protocol.recorded import creates

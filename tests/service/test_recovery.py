@@ -6,8 +6,8 @@ import pytest
 from antiphon.core.deltas import CallDelta, CallStarted, Text
 from antiphon.engines.fake.reply import Gate
 from antiphon.errors import ModelNotFound, Unavailable
-from antiphon.protocol.events import Completed, Failed
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Completed, Failed
+from antiphon.protocol.types.response import Response
 from tests.service.house import TENANT, Clock, House, Listener, heard, houses, types, wire
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,8 @@ from antiphon.core.prompt import ChatPrompt, Counts, Reads, TextPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, ContextTooLong, MissingParameter, ModelNotFound, Unavailable, UnsupportedParameter
-from antiphon.protocol.events import Event, OutputTextDelta
-from antiphon.protocol.items import FunctionCall, Reasoning
+from antiphon.protocol.types.events import Event, OutputTextDelta
+from antiphon.protocol.types.items import FunctionCall, Reasoning
 from antiphon.service.planner import Terms
 from antiphon.service.prepare import OutputTokens
 from tests.service.asking import Service, accepted, answered, leave, result, service, streamed, text_of

@@ -7,9 +7,9 @@ import pytest
 
 from antiphon.core.prompt import JsonObject, JsonSchema
 from antiphon.engines.fake import FakeEngine
-from antiphon.protocol.events import OutputTextDelta, OutputTextDone
-from antiphon.protocol.items import Message, OutputText, Reasoning
-from antiphon.protocol.response import Effort, Logprob, Response
+from antiphon.protocol.types.events import OutputTextDelta, OutputTextDone
+from antiphon.protocol.types.items import Message, OutputText, Reasoning
+from antiphon.protocol.types.response import Effort, Logprob, Response
 from tests.service.asking import answered, service, streamed, text_of
 
 pytestmark = pytest.mark.anyio

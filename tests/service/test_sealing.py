@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.encrypted_reasoning import FORM
 from antiphon.errors import InvalidEncryptedContent
-from antiphon.protocol.items import InputItem, InputText, Message, Reasoning
+from antiphon.protocol.types.items import InputItem, InputText, Message, Reasoning
 from antiphon.service.sealing import FOREIGN, KEY_BYTES, Keyring, Unsealable, new_key
 
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,8 @@ import pytest
 
 from antiphon.core.deltas import Text
 from antiphon.errors import Busy, EngineFailed, NotFound
-from antiphon.protocol.events import Completed, Event, Failed, Incomplete
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
+from antiphon.protocol.types.response import Response
 from antiphon.service.running import Places, Running
 from antiphon.service.source import Source
 from antiphon.stores.base import Key

@@ -10,8 +10,8 @@ import pytest
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Unavailable
 from antiphon.ids import new_id
-from antiphon.protocol.events import Completed, Event, Failed, Incomplete
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
+from antiphon.protocol.types.response import Response
 from antiphon.service.keeping import Keeping
 from antiphon.stores.base import RUNNING, Claim, ConversationRow, Key
 from tests.service.asking import TENANT, Service, accepted, answered, decoded, heard, leave, result, serving

@@ -13,11 +13,11 @@ from antiphon.core.emitter.fold import opening
 from antiphon.errors import BadRequest, NotFound, ServerRestarted, ToolOutputTimeout, Unavailable
 from antiphon.ids import ItemIds, new_id
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create, encode
-from antiphon.protocol.items import CustomToolCall, CustomToolCallOutput, FunctionCall, FunctionCallOutput
-from antiphon.protocol.parts import InputImage, InputText
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.tool_outputs import decode_tool_output
+from antiphon.protocol.bodies.tool_outputs import decode_tool_output
+from antiphon.protocol.decoding.codec import decode_create, encode
+from antiphon.protocol.types.items import CustomToolCall, CustomToolCallOutput, FunctionCall, FunctionCallOutput
+from antiphon.protocol.types.parts import InputImage, InputText
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.record import stored_request
 from antiphon.service.tool_outputs import ClientCall, ClientOutput, ToolOutputs, ToolOutputSettings
 from antiphon.service.words import Words

@@ -5,9 +5,9 @@ import pytest
 
 from antiphon.errors import MissingParameter
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.events import Completed
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.types.events import Completed
+from antiphon.protocol.types.response import Response
 from antiphon.service.recent import Recent
 from tests.oracle import accumulate, check_event
 from tests.service.house import TENANT, House, heard, houses, types, wire

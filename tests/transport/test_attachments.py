@@ -12,7 +12,7 @@ from antiphon.engines.base import Level
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.tokens import END, START
 from antiphon.limits import Limits
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.types.request import CreateResponse
 from tests.egress.hosts import Host, hosting, saying
 from tests.pictures import as_url, pdf, png
 from tests.transport.api import api, events_in

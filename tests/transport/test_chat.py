@@ -11,7 +11,7 @@ from antiphon.core.prompt import ChatPrompt, Chunk, Counts, Extras, Grammar, Jso
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import ContextTooLong, EngineFailed, Unavailable
-from antiphon.protocol.parts import Logprob
+from antiphon.protocol.types.parts import Logprob
 from tests.asgi import Answer, call
 from tests.chat_oracle import accumulate, check_chat, check_chunk, frames_in
 from tests.transport.api import Client, api

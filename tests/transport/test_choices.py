@@ -11,7 +11,7 @@ from antiphon.core.prompt import Chunk, Counts
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import EngineFailed
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.response import Logprob
 from tests.oracle import accumulate, check_event, check_response
 from tests.transport.api import Api, Client, api, events_in
 from tests.transport.websocket.talking import talking

@@ -10,7 +10,7 @@ from antiphon.core.prompt import Chunk, Counts, Extras, Segment, TextPrompt, Tok
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import ContextTooLong, EngineFailed
-from antiphon.protocol.parts import Logprob
+from antiphon.protocol.types.parts import Logprob
 from tests.chat_oracle import check_completion, frames_in
 from tests.transport.api import Client, api
 from tests.transport.dialogues import Dialogue

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from antiphon.protocol.chat import CreateChat
-from antiphon.protocol.completions import CreateCompletion
+from antiphon.protocol.types.chat.request import CreateChat
+from antiphon.protocol.types.completions import CreateCompletion
 from tests.chat_oracle import check_chat, check_completion, frames_in
 from tests.transport.api import api
 

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from antiphon.protocol.request import Includable
+from antiphon.protocol.types.request import Includable
 from tests.oracle import check_conversation_items, check_input_items
 from tests.pictures import png
 from tests.transport.api import Api, api

@@ -11,7 +11,7 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.limits import Limits
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.transport.http import Request, Route
 from antiphon.transport.openapi import describe
 from antiphon.wiring import build_app, build_engine

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from antiphon.protocol.events import Event, InProgress, OutputTextDelta
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Event, InProgress, OutputTextDelta
+from antiphon.protocol.types.response import Response
 from antiphon.transport.asgi import AsgiLine
 from antiphon.transport.cycle import Cycle
 from antiphon.transport.outlet import open_outlet

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Struct
 
 from antiphon.errors import BadRequest
-from antiphon.protocol.lists import ItemsQuery
+from antiphon.protocol.types.lists import ItemsQuery
 from antiphon.transport.asgi import AsgiLine
 from antiphon.transport.http import Request, received
 from antiphon.transport.query import read_query

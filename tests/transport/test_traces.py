@@ -11,7 +11,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
 from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.engine import FakeSettings
 from antiphon.errors import EngineFailed
-from antiphon.protocol.traces import ResponseTrace
+from antiphon.protocol.types.traces import ResponseTrace
 from antiphon.service.issuing import issue
 from tests.asgi import JSON, call
 from tests.tools.mcp.hostile import serving as mcp_server

@@ -11,7 +11,13 @@ from msgspec import Struct
 from antiphon.agent.plan import Plan
 from antiphon.core.deltas import Delta, Said
 from antiphon.core.prompt import Counts
-from antiphon.protocol.items import CustomToolCall, CustomToolCallOutput, FunctionCall, FunctionCallOutput, OutputItem
+from antiphon.protocol.types.items import (
+    CustomToolCall,
+    CustomToolCallOutput,
+    FunctionCall,
+    FunctionCallOutput,
+    OutputItem,
+)
 from antiphon.tools.base import Tool, Use
 
 ClientCall = FunctionCall | CustomToolCall

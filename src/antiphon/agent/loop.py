@@ -25,8 +25,8 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ClientItem, D
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import Counts
 from antiphon.errors import AntiphonError
-from antiphon.protocol.events import Event
-from antiphon.protocol.items import (
+from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.items import (
     CustomToolCall,
     CustomToolCallOutput,
     FunctionCall,

@@ -24,8 +24,8 @@ from antiphon.core.deltas import (
 )
 from antiphon.core.emitter.event_log import Began, Entry
 from antiphon.core.prompt import Counts
-from antiphon.protocol.builtin_items import McpProtocolError
-from antiphon.protocol.items import Compaction, McpApprovalRequest, McpCall, McpListTools
+from antiphon.protocol.types.builtin_items import McpProtocolError
+from antiphon.protocol.types.items import Compaction, McpApprovalRequest, McpCall, McpListTools
 from antiphon.tools.base import Used
 
 _GIVEN_UP = -32000  # JSON-RPC's code for what went wrong on a server

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from antiphon.core.prompt import Json, Prompt
 from antiphon.parsers.base import Parser
-from antiphon.protocol.grammars import ungrammatical
-from antiphon.protocol.instances import Fitted, fitted, misfit
+from antiphon.protocol.schemas.grammars import ungrammatical
+from antiphon.protocol.schemas.schema_check import Fitted, fitted, misfit
 
 Reason = Literal["no_call", "arguments", "format"]
 Key = tuple[str | None, str]  # a tool's namespace and name

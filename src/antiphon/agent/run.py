@@ -29,8 +29,8 @@ from antiphon.core.emitter.fold import Ending
 from antiphon.core.prompt import Counts, Finish
 from antiphon.core.usage import sum_of, usage
 from antiphon.errors import AntiphonError, EngineFailed
-from antiphon.protocol.events import Event
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.response import Response
 
 Tell = Callable[[list[Event]], Awaitable[None] | None]  # gives what has to be awaited, if anything
 

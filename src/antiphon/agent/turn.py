@@ -17,7 +17,7 @@ from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import Chunk, Counts, Finish
 from antiphon.core.usage import counted
 from antiphon.parsers.base import Enough
-from antiphon.protocol.events import Event
+from antiphon.protocol.types.events import Event
 
 CUT: frozenset[Finish | None] = frozenset({"length", "content_filter"})
 

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.core.prompt import Counts
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     Annotation,
     ApplyPatchCall,
     CodeInterpreterCall,
@@ -35,7 +35,7 @@ from antiphon.protocol.items import (
     ToolSearchCall,
     WebSearchCall,
 )
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.response import Logprob
 
 CallKind = Literal["function", "custom", "mcp"]
 ServerItem = (

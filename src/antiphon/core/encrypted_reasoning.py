@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.protocol.items import InputItem, Reasoning, ReasoningText
+from antiphon.protocol.types.items import InputItem, Reasoning, ReasoningText
 
 Seal = Callable[[str], str]  # a thought → what a client may have of it
 Open = Callable[[int, str], str]  # where an item stands, and what was sealed → the thought

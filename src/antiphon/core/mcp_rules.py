@@ -2,8 +2,8 @@
 
 from msgspec import UNSET
 
-from antiphon.protocol.builtin_items import McpListedTool
-from antiphon.protocol.tools import ApprovalRules, McpTool, ToolNames
+from antiphon.protocol.types.builtin_items import McpListedTool
+from antiphon.protocol.types.tools import ApprovalRules, McpTool, ToolNames
 
 
 def allows(server: McpTool, tool: McpListedTool) -> bool:

@@ -11,8 +11,8 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.errors import InvalidValue, MissingParameter
-from antiphon.protocol.items import InputItem, Message, MessagePart
-from antiphon.protocol.parts import InputFile, InputImage, InputText, OutputText
+from antiphon.protocol.types.items import InputItem, Message, MessagePart
+from antiphon.protocol.types.parts import InputFile, InputImage, InputText, OutputText
 
 Value = str | InputText | InputImage | InputFile
 Piece = tuple[bool, str]  # whether it is the name of a variable

@@ -6,7 +6,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from antiphon.core.prompt import Counts
-from antiphon.protocol.response import InputTokensDetails, OutputTokensDetails, Usage
+from antiphon.protocol.types.response import InputTokensDetails, OutputTokensDetails, Usage
 
 
 def counted(counts: Counts, reasoning_tokens: int) -> Counts:

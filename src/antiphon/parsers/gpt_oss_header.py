@@ -13,7 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct, field
 
 from antiphon.core.harmony import CHANNEL, CHANNELS, CONSTRAIN, FUNCTIONS, START, Channel
-from antiphon.protocol.items import Phase
+from antiphon.protocol.types.items import Phase
 
 ROLES: Final = ("assistant", "user", "system", "developer", "tool")
 TYPES: Final = ("json", "code", "text", "python", "markdown")

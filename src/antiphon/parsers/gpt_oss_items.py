@@ -14,7 +14,7 @@ from antiphon.parsers.base import Reading
 from antiphon.parsers.gpt_oss_header import Address
 from antiphon.parsers.gpt_oss_stop import Stopping
 from antiphon.parsers.json_mend import JsonMend
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.response import Logprob
 
 NOTHING: Final = "{}"
 

@@ -10,7 +10,7 @@ from antiphon.core.deltas import Delta, Text
 from antiphon.core.prompt import Chunk
 from antiphon.core.stop_strings import StopCut
 from antiphon.parsers.ledger import Ledger
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.response import Logprob
 
 
 class Stopping:

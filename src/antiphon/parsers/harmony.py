@@ -31,7 +31,7 @@ from antiphon.core.prompt import Chunk, Counts, Extras, Prompt, TokenPrompt
 from antiphon.parsers.base import PLAIN, Enough, Reading
 from antiphon.parsers.gpt_oss_header import Address, Header, Part, address, read_header
 from antiphon.parsers.gpt_oss_items import Items, Kind
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.response import Logprob
 
 LONGEST_HEADER: Final = 96  # tokens: twice what it takes with the longest name of a tool
 LONGEST_HEADER_TEXT: Final = 1024  # characters, where there are no tokens

@@ -7,7 +7,7 @@ their bytes, and set right again wherever the last token of a chunk is seen to b
 from collections import deque
 
 from antiphon.core.prompt import Chunk
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.response import Logprob
 
 
 class Ledger:

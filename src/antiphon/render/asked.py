@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from antiphon.protocol.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall
+from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall
 
 UNDECIDED: Final = "[This call was not run: nobody has allowed it yet.]"
 ALLOWED: Final = "[The user has allowed this call. What came of it is not known.]"

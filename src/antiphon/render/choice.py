@@ -7,8 +7,8 @@ from msgspec import UNSET, Struct
 
 from antiphon.core.prompt import Json
 from antiphon.errors import AntiphonError, InvalidValue, McpFailed, UnsupportedParameter
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.tool_choice import AllowedTools, CustomChoice, FunctionChoice, HostedChoice, McpChoice
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.tool_choice import AllowedTools, CustomChoice, FunctionChoice, HostedChoice, McpChoice
 from antiphon.render.tools import Offer, Offered
 
 

@@ -15,10 +15,17 @@ from antiphon.core.deltas import ClientItem
 from antiphon.core.prompt import Json
 from antiphon.core.truncated_json import cut_object, whole_object
 from antiphon.errors import InvalidCall
-from antiphon.protocol.builtin_items import CreateFile, DeleteFile, LocalShellAction, ShellAction, Status, UpdateFile
-from antiphon.protocol.instances import misfit
-from antiphon.protocol.items import ApplyPatchCall, LocalShellCall, ShellCall, ToolSearchCall
-from antiphon.protocol.tools import LocalEnvironment
+from antiphon.protocol.schemas.schema_check import misfit
+from antiphon.protocol.types.builtin_items import (
+    CreateFile,
+    DeleteFile,
+    LocalShellAction,
+    ShellAction,
+    Status,
+    UpdateFile,
+)
+from antiphon.protocol.types.items import ApplyPatchCall, LocalShellCall, ShellCall, ToolSearchCall
+from antiphon.protocol.types.tools import LocalEnvironment
 from antiphon.render.client_tools import APPLY_PATCH, LOCAL_SHELL, SHELL, TOOL_SEARCH, accepted
 
 _SHELLS: Final = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash"})

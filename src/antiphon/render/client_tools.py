@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import UNSET
 
 from antiphon.core.prompt import Json
-from antiphon.protocol.tools import (
+from antiphon.protocol.types.tools import (
     ApplyPatchTool,
     FunctionTool,
     LocalEnvironment,

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, UnsupportedParameter
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     InputAudio,
     InputFile,
     InputImage,

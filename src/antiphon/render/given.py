@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from antiphon.core.deltas import Said
-from antiphon.protocol.items import InputImage, InputText, MessagePart
+from antiphon.protocol.types.items import InputImage, InputText, MessagePart
 
 MOST_PICTURES: Final = 32
 MOST_CHARACTERS: Final = 16 * 1024 * 1024  # of their data

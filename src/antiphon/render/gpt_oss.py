@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from antiphon.core.harmony import FUNCTIONS
 from antiphon.core.prompt import ChatPrompt, Constraint, Json, JsonObject, JsonSchema
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
 from antiphon.render.gpt_oss_grammar import grammar, tag
 
 Form = JsonSchemaFormat | JsonObjectFormat

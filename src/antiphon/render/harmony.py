@@ -20,7 +20,7 @@ from msgspec.json import decode, encode
 
 from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FUNCTIONS, MESSAGE, START, Channel, vocabulary
 from antiphon.core.prompt import ChatPrompt, Json, TokenPrompt
-from antiphon.protocol.response import JsonSchemaFormat
+from antiphon.protocol.types.response import JsonSchemaFormat
 from antiphon.render.gpt_oss import FINAL, Form, Scene
 from antiphon.render.typescript import namespace
 

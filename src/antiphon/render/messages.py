@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from antiphon.core.history.history import Call, History, Output, answers, is_output
 from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.errors import UnsupportedParameter
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     AdditionalTools,
     CodeInterpreterCall,
     Compaction,
@@ -39,7 +39,7 @@ from antiphon.protocol.items import (
     Reasoning,
     WebSearchCall,
 )
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.asked import Asked
 from antiphon.render.attached import Attached
 from antiphon.render.choice import choose

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import Json
-from antiphon.protocol.tools import FunctionTool, GrammarInput, Tool
+from antiphon.protocol.types.tools import FunctionTool, GrammarInput, Tool
 
 NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "_-")
 LONGEST_NAME: Final = 64  # what chat completions take

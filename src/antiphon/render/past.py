@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.core.history.history import Call, Output
-from antiphon.protocol.builtin_items import (
+from antiphon.protocol.types.builtin_items import (
     CodeLogs,
     ExitOutcome,
     FileSearchResult,
@@ -20,7 +20,7 @@ from antiphon.protocol.builtin_items import (
     SearchAction,
     ShellOutput,
 )
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     ApplyPatchCall,
     ApplyPatchCallOutput,
     CodeInterpreterCall,
@@ -44,7 +44,7 @@ from antiphon.protocol.items import (
     ToolSearchOutput,
     WebSearchCall,
 )
-from antiphon.protocol.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
+from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
 from antiphon.render.client_calls import said
 from antiphon.render.tools import Offered
 

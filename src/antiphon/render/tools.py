@@ -17,8 +17,8 @@ from antiphon.core.history.history import History, is_output
 from antiphon.core.mcp_rules import allows, needs_approval
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue
-from antiphon.protocol.grammars import knows_lark
-from antiphon.protocol.items import (
+from antiphon.protocol.schemas.grammars import knows_lark
+from antiphon.protocol.types.items import (
     AdditionalTools,
     InputItem,
     McpApprovalResponse,
@@ -26,8 +26,8 @@ from antiphon.protocol.items import (
     Message,
     ToolSearchOutput,
 )
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.tools import (
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.tools import (
     ApplyPatchTool,
     CustomTool,
     FunctionTool,

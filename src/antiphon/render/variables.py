@@ -4,7 +4,7 @@ from typing import Final
 
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.types.request import CreateResponse
 
 # Ours, jinja2's, and the parameters of the function by which other servers render: never a client's to set.
 RESERVED: Final = frozenset(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from antiphon.core.deltas import Said
-from antiphon.protocol.items import McpCall, OutputItem
+from antiphon.protocol.types.items import McpCall, OutputItem
 
 STEPS: Final = (None, 65_536, 16_384, 4_096, 1_024)  # characters of each result; None: all
 

@@ -6,7 +6,7 @@ from antiphon.agent.rules import Rules
 from antiphon.core.prompt import Sampling, Work
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import Parser
-from antiphon.protocol.codec import Decoded
+from antiphon.protocol.decoding.codec import Decoded
 from antiphon.render.messages import Frame
 from antiphon.service.models import Served
 from antiphon.service.naming import OutputTokens

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.errors import ApprovalMismatch, ApprovalUsed, InvalidValue, UnknownApproval
-from antiphon.protocol.builtin_items import McpListedTool
-from antiphon.protocol.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall
+from antiphon.protocol.types.builtin_items import McpListedTool
+from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall
 from antiphon.stores.base import Store
 
 _SHOWN = 64  # characters of an id that was sent

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from itertools import chain
 
 from antiphon.errors import InvalidValue
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     AdditionalTools,
     CompactionTrigger,
     InputItem,
     McpApprovalResponse,
     ToolSearchOutput,
 )
-from antiphon.protocol.tools import McpTool
+from antiphon.protocol.types.tools import McpTool
 from antiphon.service.approvals import Approved
 from antiphon.service.compaction_step import CompactionStep
 from antiphon.service.course import Going, Replan, ResponseCourse

@@ -11,7 +11,7 @@ from collections import OrderedDict
 
 from msgspec import Struct
 
-from antiphon.protocol.items import InputItem
+from antiphon.protocol.types.items import InputItem
 
 _POINTER = 8  # bytes that an item takes in the list of a whole history
 

@@ -22,10 +22,10 @@ from antiphon.core.prompt import Counts
 from antiphon.core.usage import sum_of
 from antiphon.engines.base import Capabilities
 from antiphon.errors import BadRequest, EngineFailed
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import InputItem
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import ReasoningConfig
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.items import InputItem
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import ReasoningConfig
 from antiphon.service.measuring import measured
 from antiphon.service.settled import Settled
 

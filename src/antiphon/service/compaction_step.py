@@ -15,9 +15,9 @@ from antiphon.core.deltas import Opened, Ran, Turned
 from antiphon.core.dialects.plain_text import Gist
 from antiphon.core.history.compaction_plan import part
 from antiphon.errors import AntiphonError, MissingParameter
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import Compaction, CompactionTrigger
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.items import Compaction, CompactionTrigger
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.compacting import Asker, compacted, privately, task_of
 from antiphon.service.measuring import measured, surely_less
 from antiphon.service.restoring import sealed

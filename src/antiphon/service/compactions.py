@@ -14,8 +14,8 @@ from antiphon.core.prompt import Counts
 from antiphon.core.usage import usage
 from antiphon.errors import InvalidValue
 from antiphon.ids import new_id
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.compact import CompactedResponse
+from antiphon.protocol.bodies.compact import CompactedResponse
+from antiphon.protocol.decoding.codec import Decoded
 from antiphon.service.compacting import compacted, heard, task_of
 from antiphon.service.exchanges import Exchanges
 from antiphon.service.planner import Planner

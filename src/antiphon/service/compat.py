@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from antiphon.core.dialects.chat.items import chat_items
 from antiphon.core.prompt import Work
 from antiphon.errors import InvalidValue, UnsupportedParameter
-from antiphon.protocol.chat import ChatMessageIn
-from antiphon.protocol.chat_codec import normalise_messages
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.explain import explain
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.decoding.chat_codec import normalise_messages
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.decoding.error_messages import explain
+from antiphon.protocol.types.chat.request import ChatMessageIn
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.salting import TENANT, salt
 
 # Of each, what does as well where it is not taken.

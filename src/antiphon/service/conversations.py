@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from antiphon.errors import BadRequest, InvalidValue, NotFound, UnknownConversation
 from antiphon.ids import is_id, is_item_id, new_id
 from antiphon.limits import Limits
-from antiphon.protocol.checks import check_conversation_id
-from antiphon.protocol.codec import encode
-from antiphon.protocol.conversation import Conversation, CreateConversation
-from antiphon.protocol.items import CompactionTrigger, InputItem, ItemReference
-from antiphon.protocol.kept import keep
-from antiphon.protocol.lists import ConversationList, ItemsQuery, ListQuery, written_list
-from antiphon.protocol.request import Includable
+from antiphon.protocol.decoding.checks import check_conversation_id
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.decoding.stored_items import keep
+from antiphon.protocol.types.conversation import Conversation, CreateConversation
+from antiphon.protocol.types.items import CompactionTrigger, InputItem, ItemReference
+from antiphon.protocol.types.lists import ConversationList, ItemsQuery, ListQuery, written_list
+from antiphon.protocol.types.request import Includable
 from antiphon.service.past import Past
 from antiphon.service.restoring import verified
 from antiphon.service.sealing import Keyring

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from antiphon.admission import Admission
 from antiphon.errors import UnsupportedParameter
-from antiphon.protocol.codec import Decoded
+from antiphon.protocol.decoding.codec import Decoded
 from antiphon.service.measuring import counted
 from antiphon.service.planner import Planner, Settled
 

@@ -16,11 +16,11 @@ from antiphon.agent.course import ClientCall, ClientOutput, Floor, Sofar, Step
 from antiphon.agent.plan import Plan
 from antiphon.core.deltas import Opened, Ran, Said
 from antiphon.errors import AntiphonError, ContextTooLong
-from antiphon.protocol.builtin_items import McpListedTool
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import InputItem, McpListTools, OutputItem
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.tools import AllowedTools, CustomTool, FunctionTool, McpTool, NamespaceTool, ToolChoice
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.builtin_items import McpListedTool
+from antiphon.protocol.types.items import InputItem, McpListTools, OutputItem
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.tools import AllowedTools, CustomTool, FunctionTool, McpTool, NamespaceTool, ToolChoice
 from antiphon.render.client_tools import ClientTool
 from antiphon.service.abridging import STEPS, abridged
 from antiphon.service.approvals import Approved, Deed

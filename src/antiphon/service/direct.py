@@ -12,7 +12,7 @@ from msgspec import Struct
 from antiphon.agent.run import Run, Tell
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import EVERY
-from antiphon.protocol.codec import encode
+from antiphon.protocol.decoding.codec import encode
 from antiphon.service.keeping import Kept
 from antiphon.service.planner import Undertaking
 from antiphon.service.running import Place

@@ -2,7 +2,7 @@
 
 from antiphon.engines.base import Embedded
 from antiphon.errors import EngineFailed
-from antiphon.protocol.embeddings import CreateEmbedding, inputs
+from antiphon.protocol.bodies.embeddings import CreateEmbedding, inputs
 from antiphon.service.doing import Doer, Doing
 from antiphon.service.honesty import unsupported
 from antiphon.service.quotas import spend

@@ -3,8 +3,8 @@
 A response that another server takes up has none of it, and neither has one whose server was restarted.
 """
 
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.tools import Credentials, McpTool
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.tools import Credentials, McpTool
 
 MOST = 10_000  # responses; beyond, the oldest are forgotten
 

@@ -9,7 +9,7 @@ from antiphon.agent.run import Tell
 from antiphon.core.emitter.event_log import Ended, Fault
 from antiphon.core.replay.replay import reopened
 from antiphon.errors import AntiphonError, EngineFailed, NotFound
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.response import Response
 from antiphon.service.elsewhere import Elsewhere, tape_of
 from antiphon.service.record import response_of, restored
 from antiphon.service.running import Running

@@ -13,9 +13,9 @@ from antiphon.errors import (
     UnknownPrevious,
     UnsupportedParameter,
 )
-from antiphon.protocol.items import CompactionTrigger, ItemReference
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import StructuralTagFormat, TextFormat
+from antiphon.protocol.types.items import CompactionTrigger, ItemReference
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import StructuralTagFormat, TextFormat
 from antiphon.service.sampling import wants_logprobs
 from antiphon.service.warming import warms
 

@@ -12,10 +12,10 @@ from antiphon.errors import BadRequest, InvalidValue
 from antiphon.parsers.base import Parser
 from antiphon.parsers.calls.grammar import without_lookaround
 from antiphon.parsers.registry import load_parser
-from antiphon.protocol.grammars import knows_lark, unreadable
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat, TextFormat
-from antiphon.protocol.tools import CustomTool
+from antiphon.protocol.schemas.grammars import knows_lark, unreadable
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, TextFormat
+from antiphon.protocol.types.tools import CustomTool
 from antiphon.render.client_tools import accepted
 from antiphon.render.messages import Rendered
 from antiphon.render.tools import Offer, whole

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from antiphon.errors import AntiphonError, NotFound, ServerRestarted, Unavailable
 from antiphon.ids import new_id
-from antiphon.protocol.codec import Decoded, encode
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import Decoded, encode
+from antiphon.protocol.types.response import Response
 from antiphon.service.record import shown, stored_request
 from antiphon.service.rows import Finished, Log, end_row, new_row, takes_long
 from antiphon.service.sweeping import Own, Sweeper

@@ -5,7 +5,7 @@ import asyncio
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.protocol.codec import Decoded
+from antiphon.protocol.decoding.codec import Decoded
 from antiphon.service import compat
 from antiphon.service.prepare import AT_ONCE
 from antiphon.service.prompts_kept import KeptPrompts

@@ -11,9 +11,9 @@ from antiphon.core.dialects.anthropic.emitter import MessagesEmitter
 from antiphon.core.dialects.anthropic.request import Asked
 from antiphon.errors import AntiphonError
 from antiphon.ids import new_id
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.messages_events import MessageUsage, SaidMessage
-from antiphon.protocol.response import ReasoningConfig
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.anthropic.events import MessageUsage, SaidMessage
+from antiphon.protocol.types.response import ReasoningConfig
 from antiphon.service.counting import Counted, Counting
 from antiphon.service.exchanges import Exchanges
 from antiphon.service.models import Models

@@ -4,8 +4,8 @@ from msgspec import Struct
 
 from antiphon.core.emitter.fold import opening
 from antiphon.engines.base import Capabilities
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.response import Response
 from antiphon.service.aim import Aim
 from antiphon.service.honesty import ignored
 from antiphon.service.tiers import rank

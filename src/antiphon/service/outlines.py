@@ -3,8 +3,8 @@ something new of itself."""
 
 from msgspec.structs import replace
 
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.response import Response
 from antiphon.service.aim import aimed
 from antiphon.service.honesty import refuse_unhonoured, refuse_unserved
 from antiphon.service.meaning import Meaning

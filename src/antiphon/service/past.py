@@ -12,10 +12,10 @@ import msgspec
 
 from antiphon.errors import InvalidValue, UnknownConversation, UnknownPrevious
 from antiphon.ids import home, is_id, is_item_id
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import InputItem, ItemReference
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.items import InputItem, ItemReference
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import Response
 from antiphon.service.chains import Chains, Node
 from antiphon.service.record import all_items, status_of
 from antiphon.stores.base import RUNNING, Link, Store

@@ -29,11 +29,11 @@ from antiphon.engines.base import Capabilities
 from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
 from antiphon.observe.about import note_response
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import InputItem, ItemReference, Message, Reasoning
-from antiphon.protocol.kept import keep
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.decoding.stored_items import keep
+from antiphon.protocol.types.items import InputItem, ItemReference, Message, Reasoning
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import Response
 from antiphon.service.aim import Aim, aimed
 from antiphon.service.attachments import Attachments
 from antiphon.service.beyond import Ahead, goes_on

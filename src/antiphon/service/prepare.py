@@ -21,9 +21,9 @@ from antiphon.engines.base import Engine
 from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.base import PLAIN, Parser, Reading
 from antiphon.parsers.registry import load_parser
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import Compaction, InputItem
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.items import Compaction, InputItem
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.attached import Attached
 from antiphon.render.messages import Frame, Rendered, framed, render_chat
 from antiphon.render.tools import Hosting, declares

@@ -5,7 +5,7 @@ from antiphon.core.prompt import TextPrompt, TokenPrompt, Work
 from antiphon.engines.base import Capabilities
 from antiphon.errors import ContextTooLong, UnsupportedParameter
 from antiphon.parsers.registry import load_parser
-from antiphon.protocol.codec import Decoded
+from antiphon.protocol.decoding.codec import Decoded
 from antiphon.service.models import Served
 from antiphon.service.prepare import OutputTokens, Prepared
 from antiphon.service.sampling import constraint, sampling

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from antiphon.core.prompt_template import Filling
 from antiphon.core.prompt_template import Template as Template
 from antiphon.errors import StartupError, UnknownPrompt, UnsupportedParameter
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.response import PromptRef
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.response import PromptRef
 from antiphon.service.prompt_files import Versions, newest, read_folder
 
 _SHOWN: Final = 64  # characters of a name that was sent

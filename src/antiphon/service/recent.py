@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from antiphon.protocol.codec import encode
-from antiphon.protocol.items import InputItem
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.items import InputItem
+from antiphon.protocol.types.response import Response
 
 MOST_BYTES = 32 * 1024 * 1024
 OTHERS = 16  # beside the last one of each lane

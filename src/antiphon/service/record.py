@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.emitter.fold import ECHOED
-from antiphon.protocol.codec import Decoded, encode
-from antiphon.protocol.items import CompactionTrigger, InputItem, OutputItem
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import Response, ResponseStatus
+from antiphon.protocol.decoding.codec import Decoded, encode
+from antiphon.protocol.types.items import CompactionTrigger, InputItem, OutputItem
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import Response, ResponseStatus
 from antiphon.stores.base import RUNNING, StoredResponse
 
 _KEPT = frozenset(CreateResponse.__struct_fields__) - {"client_metadata"}  # a client's own notes

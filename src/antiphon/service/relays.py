@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from antiphon.engines.base import Deed, Relayed
 from antiphon.errors import EngineFailed
-from antiphon.protocol.forms import Form
-from antiphon.protocol.ranking import BYTES, JSON, Ranking, answered, described
+from antiphon.protocol.bodies.multipart import Form
+from antiphon.protocol.bodies.rerank import BYTES, JSON, Ranking, answered, described
 from antiphon.service.doing import Doing
 from antiphon.service.quotas import spend
 

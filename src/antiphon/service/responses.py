@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from antiphon.errors import Unavailable, UnsupportedParameter
-from antiphon.protocol.codec import Decoded, encode
-from antiphon.protocol.items import InputItem
+from antiphon.protocol.decoding.codec import Decoded, encode
+from antiphon.protocol.types.items import InputItem
 from antiphon.service.direct import Direct
 from antiphon.service.following import Following
 from antiphon.service.jobs import Jobs

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 from antiphon.core.history.compaction import Memory, OpenCompaction, last_compaction, pack, unpack
-from antiphon.protocol.items import Compaction, InputItem
+from antiphon.protocol.types.items import Compaction, InputItem
 from antiphon.service.sealing import COMPACTION, Keyring, Unsealable, unverified
 
 _AT_ONCE = 64 * 1024  # characters that are opened where they are met; more goes to a thread

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from antiphon.core.emitter.event_log import Entry
 from antiphon.core.replay.packed_log import pack
-from antiphon.protocol.codec import Decoded, encode
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import Decoded, encode
+from antiphon.protocol.types.response import Response
 from antiphon.service.quotas import bearer
 from antiphon.service.record import input_items, sent_items, stored_request
 from antiphon.service.tiers import rank

@@ -13,7 +13,7 @@ from antiphon.agent.run import Run
 from antiphon.core.emitter.emitter import Emitter, Log
 from antiphon.core.emitter.event_log import Ended, Entry
 from antiphon.errors import AntiphonError, Busy
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.response import Response
 from antiphon.service.planner import Undertaking
 
 

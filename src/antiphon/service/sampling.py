@@ -3,8 +3,8 @@
 from msgspec import UNSET
 
 from antiphon.core.prompt import Constraint, JsonObject, JsonSchema, Sampling, StructuralTag
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat, StructuralTagFormat, TextFormat
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, StructuralTagFormat, TextFormat
 
 # The fields of a request that any of this is made from, beside max_output_tokens.
 _SAMPLED = frozenset({

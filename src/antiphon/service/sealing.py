@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 from antiphon.core.encrypted_reasoning import FORM, Seal, opened, sealed_size
 from antiphon.errors import InvalidEncryptedContent
-from antiphon.protocol.items import InputItem
+from antiphon.protocol.types.items import InputItem
 
 KEY_BYTES = 32
 REASONING, COMPACTION = b"reasoning", b"compaction"  # kinds: one cannot be passed for another

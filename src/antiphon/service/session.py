@@ -18,8 +18,8 @@ from antiphon.agent.remains import remains
 from antiphon.agent.run import Beyond, Run
 from antiphon.core.emitter.emitter import Log
 from antiphon.errors import AntiphonError, ServerRestarted, Unavailable
-from antiphon.protocol.codec import encode
-from antiphon.protocol.events import Event
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.events import Event
 from antiphon.service.journal import Journal, insist
 from antiphon.service.keeping import Kept
 from antiphon.service.planner import Undertaking

@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.engines.base import Capabilities
-from antiphon.protocol.codec import Decoded
+from antiphon.protocol.decoding.codec import Decoded
 from antiphon.service.models import Served
 from antiphon.service.prepare import Prepared
 

@@ -14,9 +14,9 @@ import msgspec
 from antiphon.core import encrypted_reasoning
 from antiphon.core.emitter.response_views import hides, within
 from antiphon.core.encrypted_reasoning import Seal
-from antiphon.protocol.codec import encode
-from antiphon.protocol.items import InputItem
-from antiphon.protocol.request import Includable
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.items import InputItem
+from antiphon.protocol.types.request import Includable
 from antiphon.service.record import response_of
 from antiphon.service.sealing import Keyring
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from antiphon.core.replay.replay import Replay, decode_entries, reopened
-from antiphon.protocol.codec import encode
+from antiphon.protocol.decoding.codec import encode
 from antiphon.service.record import response_of
 from antiphon.stores.base import StoredResponse
 from antiphon.stores.live.base import LiveLog

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Collection
 
 from antiphon.errors import InvalidValue, NotFound
 from antiphon.ids import is_id
-from antiphon.protocol.codec import encode
-from antiphon.protocol.items import InputItem
-from antiphon.protocol.lists import ItemsQuery, ListQuery, written_list
-from antiphon.protocol.request import Includable
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.items import InputItem
+from antiphon.protocol.types.lists import ItemsQuery, ListQuery, written_list
+from antiphon.protocol.types.request import Includable
 from antiphon.service.record import input_items, shown
 from antiphon.service.showing import Show, Showing
 from antiphon.service.so_far import so_far

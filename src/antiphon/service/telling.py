@@ -15,8 +15,8 @@ from antiphon.core.emitter.event_log import Ended, Entry
 from antiphon.core.emitter.fold import Ending
 from antiphon.core.replay.replay import Replay
 from antiphon.errors import AntiphonError
-from antiphon.protocol.events import Error, ErrorBody, Event
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Error, ErrorBody, Event
+from antiphon.protocol.types.response import Response
 
 _AT_ONCE = 200  # entries, until others get their turn
 

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from antiphon.admission import USUAL
 from antiphon.errors import InvalidValue
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import Response, ServiceTier
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import Response, ServiceTier
 
 # In the queue of a model, and in that of the background; all others have the usual rank.
 _RANKS: dict[str | None, int] = {"priority": 0, "fast": 0, "ultrafast": 0, "flex": 2}

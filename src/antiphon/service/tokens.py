@@ -11,7 +11,7 @@ from antiphon.admission import Admission
 from antiphon.core.dialects.chat.request import AskedChat
 from antiphon.core.prompt import Prompt, Segment, TextPrompt
 from antiphon.errors import AntiphonError, InvalidValue
-from antiphon.protocol.tokens import Detokenize, Tokenize, Tokenized
+from antiphon.protocol.bodies.tokens import Detokenize, Tokenize, Tokenized
 from antiphon.service.doing import Doer, Doing
 from antiphon.service.planner import Planner
 

@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from antiphon.errors import AntiphonError, NotPending, NotWaiting, ServerRestarted, ToolOutputTimeout
 from antiphon.ids import home
-from antiphon.protocol.codec import encode
-from antiphon.protocol.items import CustomToolCall, CustomToolCallOutput, FunctionCall, FunctionCallOutput
-from antiphon.protocol.items import ToolOutputPart as Part
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.tool_outputs import Submitted, ToolOutputTaken
+from antiphon.protocol.bodies.tool_outputs import Submitted, ToolOutputTaken
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.items import CustomToolCall, CustomToolCallOutput, FunctionCall, FunctionCallOutput
+from antiphon.protocol.types.items import ToolOutputPart as Part
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.attached import Attached
 from antiphon.render.content import Beholder
 from antiphon.service.attachments import Attachments

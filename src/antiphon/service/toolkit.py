@@ -8,10 +8,10 @@ from typing import Any
 from antiphon.config import Config
 from antiphon.egress import Egress
 from antiphon.errors import InvalidValue, UnsupportedParameter
-from antiphon.protocol.items import AdditionalTools, InputItem, ToolSearchOutput
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.tools import McpTool
-from antiphon.protocol.tools import Tool as Declaration
+from antiphon.protocol.types.items import AdditionalTools, InputItem, ToolSearchOutput
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.tools import McpTool
+from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.render.tools import Hosted
 from antiphon.service.approvals import Approvals
 from antiphon.service.tool_outputs import ToolOutputs

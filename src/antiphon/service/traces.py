@@ -12,7 +12,7 @@ from antiphon.agent.told import calls
 from antiphon.agent.witness import Call, ToolCall, Witness
 from antiphon.core.prompt import ChatPrompt, Chunk, Prompt, Sampling, TextPrompt
 from antiphon.errors import NotFound
-from antiphon.protocol.traces import Heard, ResponseTrace, Shown, ToolTrace, TurnTrace, TurnUsage
+from antiphon.protocol.types.traces import Heard, ResponseTrace, Shown, ToolTrace, TurnTrace, TurnUsage
 
 MOST_BYTES = 64 * 1024 * 1024  # of all together
 _PART = 8  # of that, for one

@@ -8,9 +8,9 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.items import InputItem, InputText, Message
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.items import InputItem, InputText, Message
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.prepare import Prepared
 
 _WORD = Message(role="user", content=[InputText(text="Hello.")])

@@ -14,8 +14,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from antiphon.core.deltas import Delta, Said, ServerItem
-from antiphon.protocol.tools import FunctionTool
-from antiphon.protocol.tools import Tool as Declaration
+from antiphon.protocol.types.tools import FunctionTool
+from antiphon.protocol.types.tools import Tool as Declaration
 
 Tell = Callable[[Delta], Awaitable[None]]  # a Stage, or whatever else is to be told while it runs
 

@@ -2,8 +2,8 @@
 
 from antiphon.core.dialects.chat.request import read_chat
 from antiphon.limits import Limits
-from antiphon.protocol.chat import CreateChat
-from antiphon.protocol.chat_answers import ChatChunk, ChatCompletion
+from antiphon.protocol.types.chat.request import CreateChat
+from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion
 from antiphon.service.chat import Chat
 from antiphon.transport.dialogue import Dialogue
 from antiphon.transport.http import Route

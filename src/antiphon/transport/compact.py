@@ -1,8 +1,8 @@
 """POST /v1/responses/compact: a long conversation, made short enough to go on with."""
 
 from antiphon.limits import Limits
-from antiphon.protocol.codec import encode
-from antiphon.protocol.compact import CompactedResponse, CompactResponse, decode_compact
+from antiphon.protocol.bodies.compact import CompactedResponse, CompactResponse, decode_compact
+from antiphon.protocol.decoding.codec import encode
 from antiphon.service.compactions import Compactions
 from antiphon.transport.attending import attended
 from antiphon.transport.decoding import decoded

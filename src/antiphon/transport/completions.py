@@ -2,7 +2,7 @@
 
 from antiphon.core.dialects.completions.request import read_completion
 from antiphon.limits import Limits
-from antiphon.protocol.completions import Completion, CreateCompletion
+from antiphon.protocol.types.completions import Completion, CreateCompletion
 from antiphon.service.completions import Completions
 from antiphon.transport.dialogue import Dialogue
 from antiphon.transport.http import Route

@@ -3,16 +3,16 @@
 from msgspec import Struct
 
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_conversation, decode_items, decode_update, encode
-from antiphon.protocol.conversation import (
+from antiphon.protocol.decoding.codec import decode_conversation, decode_items, decode_update, encode
+from antiphon.protocol.types.conversation import (
     Conversation,
     ConversationDeleted,
     CreateConversation,
     CreateItems,
     UpdateConversation,
 )
-from antiphon.protocol.items import InputItem
-from antiphon.protocol.lists import ConversationList, IncludeQuery, ItemList, ItemsQuery, ListQuery
+from antiphon.protocol.types.items import InputItem
+from antiphon.protocol.types.lists import ConversationList, IncludeQuery, ItemList, ItemsQuery, ListQuery
 from antiphon.service.conversations import Conversations, Place
 from antiphon.transport.decoding import decoded
 from antiphon.transport.http import Request, Route

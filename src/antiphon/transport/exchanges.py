@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from antiphon.agent.exchange import Exchange
 from antiphon.errors import AntiphonError
-from antiphon.protocol.codec import encode
+from antiphon.protocol.decoding.codec import encode
 from antiphon.transport import sse
 from antiphon.transport.http import Header, Request
 from antiphon.transport.listener import Listener

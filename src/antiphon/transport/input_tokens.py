@@ -5,8 +5,8 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create, encode
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.decoding.codec import decode_create, encode
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.counting import Counting
 from antiphon.transport.decoding import decoded
 from antiphon.transport.http import Request, Route

@@ -6,9 +6,9 @@ Headers of that API (anthropic-version, anthropic-beta) are accepted and mean no
 from antiphon.core.dialects.anthropic.request import read_count, read_message
 from antiphon.errors import AntiphonError
 from antiphon.limits import Limits
-from antiphon.protocol.codec import encode
-from antiphon.protocol.messages import CountTokens, CreateMessage
-from antiphon.protocol.messages_events import InputTokens, SaidMessage, StreamedMessage
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.anthropic.events import InputTokens, SaidMessage, StreamedMessage
+from antiphon.protocol.types.anthropic.request import CountTokens, CreateMessage
 from antiphon.service.messages import Messages
 from antiphon.transport import sse
 from antiphon.transport.decoding import decoded

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError, Internal, MethodNotAllowed, NotAuthenticated, UpgradeRequired
-from antiphon.protocol.events import ErrorBody
-from antiphon.protocol.messages_errors import problem
+from antiphon.protocol.types.anthropic.events import problem
+from antiphon.protocol.types.events import ErrorBody
 from antiphon.transport.http import Header, Request
 from antiphon.transport.line import CLOSE
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, ValidationError, inspect
 
 from antiphon.errors import BadRequest, InvalidType, InvalidValue
-from antiphon.protocol.explain import explain
+from antiphon.protocol.decoding.error_messages import explain
 from antiphon.transport.http import Request
 
 T = TypeVar("T", bound=Struct)

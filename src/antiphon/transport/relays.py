@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from antiphon.engines.base import Deed, Relayed
 from antiphon.limits import Limits
-from antiphon.protocol.forms import Form, read_form
-from antiphon.protocol.ranking import decode_ranking
+from antiphon.protocol.bodies.multipart import Form, read_form
+from antiphon.protocol.bodies.rerank import decode_ranking
 from antiphon.service.relays import Relays
 from antiphon.transport.attending import attended
 from antiphon.transport.decoding import decoded

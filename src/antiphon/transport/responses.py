@@ -8,11 +8,11 @@ from time import time
 
 from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.events import StreamEvent
-from antiphon.protocol.kinds import Kinds
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import decode_create
+from antiphon.protocol.decoding.request_cache import Kinds
+from antiphon.protocol.types.events import StreamEvent
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import Response
 from antiphon.service.responses import Responses
 from antiphon.stores.base import Key
 from antiphon.transport.decoding import AT_ONCE, decoded

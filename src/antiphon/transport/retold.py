@@ -11,12 +11,12 @@ from msgspec import Struct
 from antiphon.config import Config
 from antiphon.core.emitter.legacy_events import Beside, LegacyEvents, ReasoningNames, Retelling
 from antiphon.core.emitter.response_views import IMAGES as IMAGES
-from antiphon.protocol.event_bases import Event
-from antiphon.protocol.events import Keepalive
-from antiphon.protocol.items import InputItem, Message
-from antiphon.protocol.legacy_events import Ping, RateLimit
-from antiphon.protocol.parts import InputImage
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.types.event_bases import Event
+from antiphon.protocol.types.events import Keepalive
+from antiphon.protocol.types.items import InputItem, Message
+from antiphon.protocol.types.legacy_events import Ping, RateLimit
+from antiphon.protocol.types.parts import InputImage
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.transport import sse
 from antiphon.transport.http import Request
 from antiphon.transport.metering import Metering

@@ -1,18 +1,16 @@
 """What /openapi.json has to say beyond the types: where requests may be written shorter, and what they need besides.
 
-The types are the one shape that requests are brought to (protocol/normalise.py), so they know nothing of a string that
-stands for more, or of a null that stands for nothing. Bounds that the operator sets are told as they are.
+The types are the one shape that requests are brought to (protocol/decoding/normalise.py), so they know nothing of a
+string that stands for more, or of a null that stands for nothing. Bounds that the operator sets are told as they are.
 """
 
 from typing import Any, get_args
 
 from antiphon.limits import Limits
-from antiphon.protocol.builtin_items import McpListedTool
-from antiphon.protocol.codec import MOST_ITEMS
-from antiphon.protocol.conversation import CreateConversation
-from antiphon.protocol.embeddings import CreateEmbedding
-from antiphon.protocol.items import InputItem
-from antiphon.protocol.messages import (
+from antiphon.protocol.bodies.embeddings import CreateEmbedding
+from antiphon.protocol.decoding.codec import MOST_ITEMS
+from antiphon.protocol.decoding.normalise import STRINGS_TOO
+from antiphon.protocol.types.anthropic.request import (
     CountTokens,
     CreateMessage,
     InputBlock,
@@ -22,12 +20,14 @@ from antiphon.protocol.messages import (
     OutputConfig,
     Thinking,
 )
-from antiphon.protocol.normalise import STRINGS_TOO
-from antiphon.protocol.parts import MessagePart, ToolOutputPart
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import Format, ReasoningConfig, TextConfig
-from antiphon.protocol.tool_choice import ToolChoice
-from antiphon.protocol.tools import Tool
+from antiphon.protocol.types.builtin_items import McpListedTool
+from antiphon.protocol.types.conversation import CreateConversation
+from antiphon.protocol.types.items import InputItem
+from antiphon.protocol.types.parts import MessagePart, ToolOutputPart
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import Format, ReasoningConfig, TextConfig
+from antiphon.protocol.types.tool_choice import ToolChoice
+from antiphon.protocol.types.tools import Tool
 
 Json = dict[str, Any]
 

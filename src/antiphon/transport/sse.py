@@ -8,7 +8,7 @@ from itertools import groupby
 import msgspec
 from msgspec import Struct
 
-from antiphon.protocol.events import Event, Keepalive
+from antiphon.protocol.types.events import Event, Keepalive
 
 DONE = b"data: [DONE]\n\n"
 HEADERS = [

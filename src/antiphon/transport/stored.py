@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from antiphon.errors import NotFound, UpgradeRequired
-from antiphon.protocol.codec import encode
-from antiphon.protocol.events import StreamEvent
-from antiphon.protocol.lists import ItemList, ItemsQuery, ListQuery, ResponseList
-from antiphon.protocol.request import Includable
-from antiphon.protocol.response import Response
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.events import StreamEvent
+from antiphon.protocol.types.lists import ItemList, ItemsQuery, ListQuery, ResponseList
+from antiphon.protocol.types.request import Includable
+from antiphon.protocol.types.response import Response
 from antiphon.service.following import Following
 from antiphon.service.jobs import Jobs
 from antiphon.service.stored import Stored

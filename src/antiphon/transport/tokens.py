@@ -2,8 +2,7 @@
 
 from antiphon.core.dialects.chat.request import read_chat
 from antiphon.limits import Limits
-from antiphon.protocol.codec import encode
-from antiphon.protocol.tokens import (
+from antiphon.protocol.bodies.tokens import (
     Detokenize,
     Detokenized,
     Tokenize,
@@ -11,6 +10,7 @@ from antiphon.protocol.tokens import (
     decode_detokenize,
     decode_tokenize,
 )
+from antiphon.protocol.decoding.codec import encode
 from antiphon.service.tokens import Tokens
 from antiphon.transport.attending import attended
 from antiphon.transport.decoding import decoded

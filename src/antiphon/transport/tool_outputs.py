@@ -6,7 +6,7 @@ The answer says only that the output was taken; what the model makes of it is to
 from msgspec.structs import replace
 
 from antiphon.limits import Limits
-from antiphon.protocol.tool_outputs import SubmitToolOutput, ToolOutputTaken, decode_tool_output
+from antiphon.protocol.bodies.tool_outputs import SubmitToolOutput, ToolOutputTaken, decode_tool_output
 from antiphon.service.stored import Stored
 from antiphon.service.tool_outputs import ToolOutputs
 from antiphon.transport.decoding import decoded

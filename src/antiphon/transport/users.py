@@ -6,7 +6,7 @@ In the log alone: as labels of metrics they would be without number.
 import logging
 
 from antiphon.observe.about import ABOUT
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.types.request import CreateResponse
 
 log = logging.getLogger(__name__)
 

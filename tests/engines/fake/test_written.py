@@ -8,7 +8,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Citation, Ref
 from antiphon.core.prompt import Chunk, Counts
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import EngineFailed
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.response import Logprob
 from tests.engines.fake.asking import ask, work
 
 pytestmark = pytest.mark.anyio

@@ -23,8 +23,8 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.ids import Prefix
 from antiphon.parsers.base import Reading
 from antiphon.parsers.harmony import HarmonyParser
-from antiphon.protocol.items import FunctionCall, Message, OutputItem, Reasoning
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.items import FunctionCall, Message, OutputItem, Reasoning
+from antiphon.protocol.types.response import Response
 from antiphon.render.tools import Offer
 
 FOLDER = Path(__file__).parent

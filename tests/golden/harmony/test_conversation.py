@@ -7,8 +7,8 @@ import pytest
 
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
-from antiphon.protocol.items import FunctionCall, InputItem
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.items import FunctionCall, InputItem
+from antiphon.protocol.types.response import Response
 from antiphon.render.attached import Attached
 from antiphon.render.gpt_oss import Demand, set_scene
 from antiphon.render.harmony import render_harmony

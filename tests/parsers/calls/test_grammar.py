@@ -9,7 +9,7 @@ from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Said, Thinking, Wish
 from antiphon.parsers.calls.grammar import JSON_LIST, Shape, without_lookaround, write_grammar
 from antiphon.parsers.calls.registry import FORMATS, load_format
-from antiphon.protocol.grammars import knows_lark, ungrammatical
+from antiphon.protocol.schemas.grammars import knows_lark, ungrammatical
 
 pytestmark = pytest.mark.skipif(not knows_lark(), reason="llguidance is not installed")
 

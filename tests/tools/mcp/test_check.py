@@ -8,7 +8,7 @@ from msgspec import UNSET
 from antiphon.config.mcp import McpServerSpec
 from antiphon.egress import Egress, Policy
 from antiphon.errors import BadRequest, StartupError
-from antiphon.protocol.tools import ApprovalRules, McpTool, ToolNames
+from antiphon.protocol.types.tools import ApprovalRules, McpTool, ToolNames
 from antiphon.tools.mcp.mcp import Mcp, McpSettings
 from antiphon.tools.mcp.servers import server_of
 

@@ -15,9 +15,9 @@ from openai.types.responses.response_output_item import McpCall as OpenAiMcpCall
 from openai.types.responses.response_output_item import McpListTools as OpenAiMcpListTools
 
 from antiphon.core.deltas import Delta, Stage
-from antiphon.protocol.builtin_items import McpProtocolError, McpToolError
-from antiphon.protocol.items import InputImage, InputText, McpCall
-from antiphon.protocol.tools import McpTool, ToolNames
+from antiphon.protocol.types.builtin_items import McpProtocolError, McpToolError
+from antiphon.protocol.types.items import InputImage, InputText, McpCall
+from antiphon.protocol.types.tools import McpTool, ToolNames
 from antiphon.tools.mcp.mcp import McpSettings
 from antiphon.tools.mcp.tools import McpTools
 from tests.tools.mcp.everything import program, serving

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from antiphon.egress import Egress
 from antiphon.errors import McpFailed
-from antiphon.protocol.builtin_items import McpHttpError, McpProtocolError
-from antiphon.protocol.tools import McpTool
+from antiphon.protocol.types.builtin_items import McpHttpError, McpProtocolError
+from antiphon.protocol.types.tools import McpTool
 from tests.egress.hosts import hosting, saying
 from tests.tools.mcp.hostile import Hostile, serving
 from tests.tools.mcp.using import HASTY, PATIENT, called, client, tools

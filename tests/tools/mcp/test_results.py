@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon.limits import Limits
-from antiphon.protocol.items import InputImage, InputText
+from antiphon.protocol.types.items import InputImage, InputText
 from antiphon.tools.mcp.results import content_of, cut, output_of, said_of
 from tests.pictures import png
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from antiphon.egress import Egress
 from antiphon.errors import McpFailed
-from antiphon.protocol.builtin_items import McpHttpError
-from antiphon.protocol.items import McpListTools
-from antiphon.protocol.tools import McpTool
+from antiphon.protocol.types.builtin_items import McpHttpError
+from antiphon.protocol.types.items import McpListTools
+from antiphon.protocol.types.tools import McpTool
 from tests.egress.test_way import contexts
 from tests.listening import tcp
 from tests.tools.mcp.hostile import serving

@@ -9,8 +9,8 @@ from typing import Any
 
 from antiphon.core.deltas import Delta
 from antiphon.egress import Egress
-from antiphon.protocol.items import McpCall
-from antiphon.protocol.tools import McpTool
+from antiphon.protocol.types.items import McpCall
+from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import Use, Used
 from antiphon.tools.mcp.mcp import Mcp, McpSettings
 from antiphon.tools.mcp.tools import McpTools

@@ -8,9 +8,9 @@ import pytest
 
 from antiphon.core.deltas import Citation, Delta, Stage, Text
 from antiphon.errors import AntiphonError, FetchFailed, InvalidValue, UrlRefused
-from antiphon.protocol.builtin_items import FindAction, OpenPageAction, SearchAction, WebSearchCall
-from antiphon.protocol.items import UrlCitation
-from antiphon.protocol.tools import Location, WebFilters, WebSearchTool
+from antiphon.protocol.types.builtin_items import FindAction, OpenPageAction, SearchAction, WebSearchCall
+from antiphon.protocol.types.items import UrlCitation
+from antiphon.protocol.types.tools import Location, WebFilters, WebSearchTool
 from antiphon.tools.web_search.tool import WebSearch
 from tests.egress.hosts import answer, moved
 from tests.tools.web_search.web import Web, a_web, browser, page, result, run, said, tool, use

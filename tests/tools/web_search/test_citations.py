@@ -17,8 +17,8 @@ from antiphon.core.deltas import (
     Text,
     Thought,
 )
-from antiphon.protocol.items import UrlCitation
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.items import UrlCitation
+from antiphon.protocol.types.response import Logprob
 from antiphon.tools.web_search.citations import Citations
 from antiphon.tools.web_search.pages import Page, Pages, Spot
 from tests.cpu import cpu_time

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from antiphon.config import Config
 from antiphon.config.searching import WebSearchSettings
 from antiphon.core.deltas import Delta
-from antiphon.protocol.tools import WebSearchTool
+from antiphon.protocol.types.tools import WebSearchTool
 from antiphon.tools.base import Use, Used
 from antiphon.tools.web_search.browser import Browser
 from antiphon.tools.web_search.tool import WebSearch

@@ -7,8 +7,8 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 from websockets.uri import parse_uri
 
-from antiphon.protocol.events import Event, InProgress, OutputTextDelta
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.events import Event, InProgress, OutputTextDelta
+from antiphon.protocol.types.response import Response
 from antiphon.transport.sse import frames as sse_frames
 from antiphon.transport.websocket.frames import frames, texts
 

@@ -3,7 +3,7 @@ from typing import Any, cast
 
 import pytest
 
-from antiphon.protocol.events import Event, Keepalive, OutputTextDelta
+from antiphon.protocol.types.events import Event, Keepalive, OutputTextDelta
 from antiphon.transport.asgi import Send
 from antiphon.transport.websocket.frames import frames, texts
 from antiphon.transport.websocket.outlet import open_socket_outlet

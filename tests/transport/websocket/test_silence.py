@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from antiphon.protocol.events import Event, OutputTextDelta
+from antiphon.protocol.types.events import Event, OutputTextDelta
 from antiphon.transport.websocket.silence import Silence
 
 pytestmark = pytest.mark.anyio

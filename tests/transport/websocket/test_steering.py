@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from antiphon.limits import Limits
-from antiphon.protocol.codec import decode_create
-from antiphon.protocol.websocket import Message, read_message
+from antiphon.protocol.bodies.websocket import Message, read_message
+from antiphon.protocol.decoding.codec import decode_create
 from antiphon.transport.websocket.outlet import open_socket_outlet
 from antiphon.transport.websocket.steering import Steering, Target
 from tests.oracle import check_socket_event

@@ -6,7 +6,7 @@ from antiphon.cli.doctor.findings import Finding, cut, fine, listed, wrong
 from antiphon.config import Config
 from antiphon.egress import Egress, Policy
 from antiphon.errors import AntiphonError
-from antiphon.protocol.tools import McpTool
+from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.mcp.mcp import Mcp
 from antiphon.tools.mcp.settings import settings_of
 

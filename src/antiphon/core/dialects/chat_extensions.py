@@ -10,7 +10,7 @@ from msgspec import Struct
 from antiphon.core.prompt import Grammar, Json
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.chat_sampling import Generation
+from antiphon.protocol.types.chat.sampling import Generation
 
 # Of each the values that ask for nothing, and why any other is refused.
 REFUSED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {

@@ -21,14 +21,14 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.core.deltas import Delta
 from antiphon.core.prompt import Chunk, Counts, Extras, Finish
 from antiphon.errors import AntiphonError
-from antiphon.protocol.chat_answers import (
+from antiphon.protocol.types.chat.response import (
     CompletionTokensDetails,
     CompletionUsage,
     PromptTokensDetails,
     StreamFault,
     Tier,
 )
-from antiphon.protocol.events import ErrorBody
+from antiphon.protocol.types.events import ErrorBody
 
 Told = list[Struct]
 

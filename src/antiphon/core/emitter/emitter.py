@@ -54,10 +54,10 @@ from antiphon.core.emitter.response_views import required_input
 from antiphon.core.emitter.tool_items import called, is_clients, put, says_nothing
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
-from antiphon.protocol import events as ev
-from antiphon.protocol.items import OutputItem, Phase
-from antiphon.protocol.kept import PREFIXES
-from antiphon.protocol.response import Response, Usage
+from antiphon.protocol.decoding.stored_items import PREFIXES
+from antiphon.protocol.types import events as ev
+from antiphon.protocol.types.items import OutputItem, Phase
+from antiphon.protocol.types.response import Response, Usage
 
 _BLOCK = 16
 _Padded = (

@@ -20,7 +20,7 @@ from typing import overload
 from msgspec import Struct
 
 from antiphon.core.deltas import Delta, Text, Thought
-from antiphon.protocol.response import IncompleteReason, ResponseStatus, Usage
+from antiphon.protocol.types.response import IncompleteReason, ResponseStatus, Usage
 
 
 class Began(Struct, frozen=True, array_like=True, tag="began"):

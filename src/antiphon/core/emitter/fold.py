@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from antiphon.core.emitter.event_log import Ended, Fault
 from antiphon.core.emitter.response_views import output_messages
 from antiphon.errors import AntiphonError
-from antiphon.protocol import events as ev
-from antiphon.protocol.items import OutputItem
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import IncompleteDetails, Response, ResponseError
+from antiphon.protocol.types import events as ev
+from antiphon.protocol.types.items import OutputItem
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import IncompleteDetails, Response, ResponseError
 
 
 class Ending(Struct, frozen=True, kw_only=True):

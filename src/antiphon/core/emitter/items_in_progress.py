@@ -23,8 +23,8 @@ from antiphon.core.deltas import CallStarted, Citation, Refusal, Sealed, ServerI
 from antiphon.core.emitter.parts_in_progress import OpenRefusal, OpenSummary, OpenText, OpenThought, Out, part_added
 from antiphon.core.emitter.tool_items import KINDS, begun, cut_short, ended, item_added
 from antiphon.errors import EngineFailed
-from antiphon.protocol import events as ev
-from antiphon.protocol.items import (
+from antiphon.protocol.types import events as ev
+from antiphon.protocol.types.items import (
     CustomToolCall,
     FunctionCall,
     McpCall,

@@ -11,13 +11,13 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
-from antiphon.protocol import events as ev
-from antiphon.protocol import legacy_events as older
-from antiphon.protocol.builtin_items import CodeInterpreterCall, SearchAction, WebSearchCall
-from antiphon.protocol.event_bases import Event
-from antiphon.protocol.items import CustomToolCall, FunctionCall, OutputItem, Reasoning
-from antiphon.protocol.parts import ReasoningText
-from antiphon.protocol.tools import Json
+from antiphon.protocol.types import events as ev
+from antiphon.protocol.types import legacy_events as older
+from antiphon.protocol.types.builtin_items import CodeInterpreterCall, SearchAction, WebSearchCall
+from antiphon.protocol.types.event_bases import Event
+from antiphon.protocol.types.items import CustomToolCall, FunctionCall, OutputItem, Reasoning
+from antiphon.protocol.types.parts import ReasoningText
+from antiphon.protocol.types.tools import Json
 
 ReasoningNames = Literal["openai", "open-responses", "legacy"]
 LegacyEvents = Literal["off", "on", "strings"]

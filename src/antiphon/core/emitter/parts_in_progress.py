@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from antiphon.core.deltas import Citation, Text
-from antiphon.protocol import events as ev
-from antiphon.protocol.items import Annotation, OutputText, ReasoningText, RefusalPart, SummaryText
-from antiphon.protocol.response import Logprob, LogprobDelta, TopLogprobDelta
+from antiphon.protocol.types import events as ev
+from antiphon.protocol.types.items import Annotation, OutputText, ReasoningText, RefusalPart, SummaryText
+from antiphon.protocol.types.response import Logprob, LogprobDelta, TopLogprobDelta
 
 Out = list[ev.Event]
 _TextDelta = ev.OutputTextDelta  # looked up for every token

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     ApplyPatchCall,
     CodeInterpreterCall,
     ComputerCallOutput,
@@ -32,8 +32,8 @@ from antiphon.protocol.items import (
     ShellCall,
     ToolSearchCall,
 )
-from antiphon.protocol.parts import InputImage, MessagePart, OutputText
-from antiphon.protocol.tools import Json
+from antiphon.protocol.types.parts import InputImage, MessagePart, OutputText
+from antiphon.protocol.types.tools import Json
 
 IMAGES: Final = "message.input_image.image_url"
 SCREENSHOTS: Final = "computer_call_output.output.image_url"

@@ -25,9 +25,9 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from antiphon.core.deltas import ClientItem, PutItem, ServerItem
-from antiphon.protocol import events as ev
-from antiphon.protocol.builtin_items import SearchAction
-from antiphon.protocol.items import (
+from antiphon.protocol.types import events as ev
+from antiphon.protocol.types.builtin_items import SearchAction
+from antiphon.protocol.types.items import (
     ApplyPatchCall,
     CodeInterpreterCall,
     Compaction,

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     AdditionalTools,
     Compaction,
     CompactionTrigger,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from antiphon.core.history.compaction import FIRST, Memory, Remembered, governs, is_summary
 from antiphon.core.history.history import History, answers, is_call, is_output, units
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     AdditionalTools,
     InputFile,
     InputImage,

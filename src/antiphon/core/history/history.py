@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.core.deltas import Said
 from antiphon.core.history.compaction import restored
 from antiphon.errors import InvalidValue, MissingParameter
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     AdditionalTools,
     ApplyPatchCall,
     ApplyPatchCallOutput,

@@ -44,7 +44,7 @@ from antiphon.core.deltas import (
 )
 from antiphon.core.emitter.event_log import Began, Ended, Entry, Fault, Spoken
 from antiphon.core.emitter.tool_items import KINDS, is_clients, is_served, shown, unnamed
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     Annotation,
     CustomToolCall,
     FunctionCall,
@@ -54,8 +54,8 @@ from antiphon.protocol.items import (
     Phase,
     Reasoning,
 )
-from antiphon.protocol.parts import OutputText, RefusalPart
-from antiphon.protocol.response import Logprob, Response
+from antiphon.protocol.types.parts import OutputText, RefusalPart
+from antiphon.protocol.types.response import Logprob, Response
 
 Openings = dict[int, ServerItem]  # by their number among all that began
 _BEGINNINGS = (CallStarted, Opened, Put)

@@ -16,7 +16,7 @@ from antiphon.core.emitter.emitter import Emitter, Log
 from antiphon.core.emitter.event_log import Began, Ended, Entry
 from antiphon.core.emitter.parts_in_progress import Out
 from antiphon.ids import ItemIds
-from antiphon.protocol.response import Response
+from antiphon.protocol.types.response import Response
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Entry])

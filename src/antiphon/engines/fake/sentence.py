@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from antiphon.core.prompt import Json
-from antiphon.protocol.grammars import knows_lark
+from antiphon.protocol.schemas.grammars import knows_lark
 
 TOLD: Final = "It must match this Lark grammar:\n"
 _BYTES: Final = b"\n a0" + bytes(byte for byte in range(33, 127) if byte not in b"a0")  # in which order they are tried
@@ -26,7 +26,7 @@ def sentence(parameters: Json) -> str | None:
 
 @lru_cache(maxsize=64)
 def _shortest(grammar: str) -> str | None:
-    start = import_module("antiphon.protocol.lark_sentences").compiled(grammar)
+    start = import_module("antiphon.protocol.schemas.lark").compiled(grammar)
     waiting = deque([(start.deep_copy(), b"")])
     for _ in range(_PLACES):
         if not waiting or start.is_error():

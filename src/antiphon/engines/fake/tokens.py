@@ -13,7 +13,7 @@ from zlib import crc32
 
 from antiphon.core.prompt import Segment, Template
 from antiphon.errors import InvalidValue
-from antiphon.protocol.response import Logprob, TopLogprob
+from antiphon.protocol.types.response import Logprob, TopLogprob
 
 Level = Literal["chat", "text", "tokens", "harmony"]
 

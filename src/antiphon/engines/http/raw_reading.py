@@ -9,7 +9,7 @@ from antiphon.core.prompt import Chunk, Extras, Sampling
 from antiphon.engines.http.raw_wire import TEXT_COMPLETION, TextChoice, TextCompletion, TextLogprobs
 from antiphon.engines.http.reading import ChatReader, finite, logprob_of, told
 from antiphon.engines.http.refusals import said_error
-from antiphon.protocol.response import Logprob, TopLogprob
+from antiphon.protocol.types.response import Logprob, TopLogprob
 
 
 class TextReader(ChatReader, eq=False):

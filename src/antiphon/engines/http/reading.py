@@ -30,7 +30,7 @@ from antiphon.engines.http.wire import (
     counts,
 )
 from antiphon.errors import AntiphonError, EngineFailed
-from antiphon.protocol.response import Logprob, TopLogprob
+from antiphon.protocol.types.response import Logprob, TopLogprob
 
 FINISHES: dict[str, Finish] = {
     "stop": "stop",

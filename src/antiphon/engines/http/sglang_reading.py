@@ -12,7 +12,7 @@ from antiphon.engines.http.raw_wire import Ending, Generated, MetaInfo, Told
 from antiphon.engines.http.reading import FINISHES, finite
 from antiphon.engines.http.refusals import said_error
 from antiphon.errors import AntiphonError, EngineFailed
-from antiphon.protocol.response import Logprob, TopLogprob
+from antiphon.protocol.types.response import Logprob, TopLogprob
 
 
 class GenerateReader:

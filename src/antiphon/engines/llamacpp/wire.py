@@ -10,7 +10,7 @@ from antiphon.engines.client import Refused
 from antiphon.engines.counted import believed
 from antiphon.engines.llamacpp.guide import Guide
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue
-from antiphon.protocol.response import Logprob, TopLogprob
+from antiphon.protocol.types.response import Logprob, TopLogprob
 
 HONOURS = frozenset({
     "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty",

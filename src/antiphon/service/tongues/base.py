@@ -13,7 +13,7 @@ from msgspec import Struct
 from antiphon.core.prompt import ChatPrompt, Constraint, Json, Prompt
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import PLAIN, Reading
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.types.request import CreateResponse
 
 AT_ONCE: Final = 64 * 1024  # characters that are looked through in some milliseconds, whatever they are
 

@@ -10,8 +10,8 @@ from antiphon.core.prompt import ChatPrompt, Prompt
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import Reading
 from antiphon.parsers.choose import Manner
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import TextFormat
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import TextFormat
 from antiphon.render.broken import break_up, is_harmless
 from antiphon.render.tool_prompt import FORMAT, in_words
 from antiphon.service.sampling import constraint

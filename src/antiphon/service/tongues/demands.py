@@ -24,8 +24,8 @@ from antiphon.parsers.calls.grammar import JSON_LIST, MOST_CALLS, write_grammar
 from antiphon.parsers.calls.registry import load_format
 from antiphon.parsers.choose import Manner
 from antiphon.parsers.thoughts import THOUGHTS
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import JsonObjectFormat, JsonSchemaFormat
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
 from antiphon.service.sampling import constraint
 from antiphon.service.tongues.base import Held, Means
 

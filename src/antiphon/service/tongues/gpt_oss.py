@@ -12,8 +12,8 @@ from antiphon.core.prompt import ChatPrompt, Constraint, Json, Prompt
 from antiphon.engines.base import Capabilities
 from antiphon.errors import StartupError, UnsupportedParameter
 from antiphon.parsers.base import Reading
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import StructuralTagFormat
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import StructuralTagFormat
 from antiphon.render.gpt_oss import Demand, builtins_of, demanded, others_of, set_scene, without_builtins
 from antiphon.render.registry import load_renderer
 from antiphon.service.sampling import constraint, stops

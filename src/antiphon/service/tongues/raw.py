@@ -8,7 +8,7 @@ from antiphon.parsers.base import PLAIN, Reading
 from antiphon.parsers.calls.registry import load_format
 from antiphon.parsers.choose import Manner
 from antiphon.parsers.thoughts import THOUGHTS, closed, opens
-from antiphon.protocol.request import CreateResponse
+from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.broken import break_up, quote
 from antiphon.render.effort import effort_variables, known_variables
 from antiphon.render.template import knows_tools, render_text

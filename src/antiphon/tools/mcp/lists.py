@@ -11,8 +11,8 @@ from msgspec import UNSET
 
 from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
-from antiphon.protocol.builtin_items import McpListedTool
-from antiphon.protocol.schemas import Vetting
+from antiphon.protocol.schemas.vetting import Vetting
+from antiphon.protocol.types.builtin_items import McpListedTool
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 from antiphon.config.mcp import Approval
 from antiphon.egress import Egress
 from antiphon.errors import StartupError, UnsupportedParameter
-from antiphon.protocol.tools import ApprovalRules, McpTool
+from antiphon.protocol.types.tools import ApprovalRules, McpTool
 from antiphon.tools.mcp.pool import Sessions, installed
 from antiphon.tools.mcp.servers import check
 from antiphon.tools.mcp.settings import McpSettings as McpSettings

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from antiphon.egress import Egress
 from antiphon.errors import McpFailed
-from antiphon.protocol.builtin_items import McpListedTool
+from antiphon.protocol.types.builtin_items import McpListedTool
 from antiphon.tools.mcp.lists import fit
 from antiphon.tools.mcp.servers import Server
 from antiphon.tools.mcp.settings import McpSettings

@@ -12,7 +12,7 @@ from antiphon.core.deltas import Said
 from antiphon.core.media.data_urls import Unreadable, data_url, read_base64
 from antiphon.core.media.images import look
 from antiphon.limits import Limits
-from antiphon.protocol.items import InputImage, InputText
+from antiphon.protocol.types.items import InputImage, InputText
 
 Json = dict[str, Any]
 

@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct
 from antiphon.config.mcp import McpServerSpec
 from antiphon.egress import Egress
 from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive, UnsupportedParameter
-from antiphon.protocol.tools import Credentials, McpTool
+from antiphon.protocol.types.tools import Credentials, McpTool
 from antiphon.tools.mcp.settings import McpSettings
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import msgspec
 from antiphon.core.deltas import Said, Stage
 from antiphon.core.mcp_rules import allows
 from antiphon.errors import McpFailed
-from antiphon.protocol.builtin_items import (
+from antiphon.protocol.types.builtin_items import (
     McpCall,
     McpHttpError,
     McpListedTool,
@@ -20,7 +20,7 @@ from antiphon.protocol.builtin_items import (
     McpProtocolError,
     McpToolError,
 )
-from antiphon.protocol.tools import McpTool
+from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import Rewriter, Tell, Use, Used
 from antiphon.tools.mcp.pool import Sessions
 from antiphon.tools.mcp.results import content_of, output_of, said_of

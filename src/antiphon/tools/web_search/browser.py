@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct
 from antiphon.core.deltas import Said, Stage
 from antiphon.egress.urls import read_url
 from antiphon.errors import AntiphonError, UrlRefused
-from antiphon.protocol.builtin_items import (
+from antiphon.protocol.types.builtin_items import (
     FindAction,
     OpenPageAction,
     SearchAction,

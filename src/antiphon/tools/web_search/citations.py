@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from antiphon.core.deltas import CallDelta, CallDone, Citation, Delta, Text
-from antiphon.protocol.items import UrlCitation
-from antiphon.protocol.response import Logprob
+from antiphon.protocol.types.items import UrlCitation
+from antiphon.protocol.types.response import Logprob
 from antiphon.tools.web_search.marks import Mark, Marks
 from antiphon.tools.web_search.pages import Pages, host_of
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.errors import InvalidValue
-from antiphon.protocol.tools import FunctionTool
+from antiphon.protocol.types.tools import FunctionTool
 
 SEARCH, OPEN, FIND = "web_search", "web_open", "web_find"
 HARMONY: Final = "browser"

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from antiphon.config import Config
 from antiphon.egress import Egress
 from antiphon.errors import StartupError
-from antiphon.protocol.tools import (
+from antiphon.protocol.types.tools import (
     FunctionTool,
     WebSearchPreviewTool,
     WebSearchPreviewTool20250311,
     WebSearchTool,
     WebSearchTool20250826,
 )
-from antiphon.protocol.tools import Tool as Declaration
+from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.web_search.browser import Browser, Means
 from antiphon.tools.web_search.functions import FUNCTIONS, HARMONY, RECIPIENTS
 from antiphon.tools.web_search.providers.registry import make_provider

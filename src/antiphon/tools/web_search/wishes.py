@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from msgspec import UNSET, Struct
 
 from antiphon.egress.urls import host_name
-from antiphon.protocol.tools import Location, WebSearchTool
+from antiphon.protocol.types.tools import Location, WebSearchTool
 from antiphon.tools.web_search.providers.base import Question
 
 _SITES = 5  # domains that a query names; with more of them the results are only looked through

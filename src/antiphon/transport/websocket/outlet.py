@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from antiphon.protocol.events import Event, Keepalive
+from antiphon.protocol.types.events import Event, Keepalive
 from antiphon.transport.asgi import Send
 from antiphon.transport.outlet import Gathered, Outlet
 from antiphon.transport.retold import Retold

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from antiphon.errors import AntiphonError, ProcessingFailed
 from antiphon.observe import Metrics
 from antiphon.observe.about import ABOUT, About
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.events import Completed, Created, Error, Event, Failed, Incomplete
-from antiphon.protocol.steering import Submission
-from antiphon.protocol.websocket import socket_error
+from antiphon.protocol.bodies.steering import Submission
+from antiphon.protocol.bodies.websocket import socket_error
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.events import Completed, Created, Error, Event, Failed, Incomplete
 from antiphon.service.quotas import Quotas
 from antiphon.service.recent import Recent
 from antiphon.service.responses import Accepted, Responses

@@ -7,7 +7,7 @@ of their response.
 import asyncio
 from types import TracebackType
 
-from antiphon.protocol.events import Event
+from antiphon.protocol.types.events import Event
 from antiphon.service.source import Source
 from antiphon.transport.websocket.outlet import SocketOutlet
 

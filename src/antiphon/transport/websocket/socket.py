@@ -18,7 +18,7 @@ from antiphon.core.stream_lanes import Lane, LaneBounds, Lanes
 from antiphon.errors import AntiphonError, ConnectionExpired, InvalidJson, InvalidStreamId, NotAuthenticated
 from antiphon.ids import new_id
 from antiphon.limits import Limits
-from antiphon.protocol.websocket import (
+from antiphon.protocol.bodies.websocket import (
     CREATE,
     ConnectionExpiring,
     Message,

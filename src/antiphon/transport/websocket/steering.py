@@ -18,12 +18,9 @@ from msgspec.structs import replace
 from antiphon.core.emitter.response_views import required_input
 from antiphon.core.history.history import is_output
 from antiphon.limits import Limits
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.events import Event
-from antiphon.protocol.items import McpApprovalResponse
-from antiphon.protocol.response import Response
-from antiphon.protocol.steer_events import SteerFailed, SteerPending
-from antiphon.protocol.steering import (
+from antiphon.protocol.bodies.steering import (
+    SteerFailed,
+    SteerPending,
     Submission,
     Unsteerable,
     read_steer,
@@ -32,7 +29,11 @@ from antiphon.protocol.steering import (
     steer_pending,
     steer_refused,
 )
-from antiphon.protocol.websocket import Message
+from antiphon.protocol.bodies.websocket import Message
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.items import McpApprovalResponse
+from antiphon.protocol.types.response import Response
 from antiphon.service.warming import warms
 from antiphon.transport.outlet import Outlet
 

@@ -41,8 +41,7 @@ from antiphon.core.prompt import Chunk, Counts, Finish
 from antiphon.core.truncated_json import cut_object, whole_object
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.ids import Prefix
-from antiphon.protocol.messages_errors import problem
-from antiphon.protocol.messages_events import (
+from antiphon.protocol.types.anthropic.events import (
     AnyBlock,
     BlockDelta,
     ContentBlockDelta,
@@ -64,6 +63,7 @@ from antiphon.protocol.messages_events import (
     TextDelta,
     ThinkingDelta,
     ThinkingTokens,
+    problem,
 )
 
 

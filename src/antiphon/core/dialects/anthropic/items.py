@@ -19,22 +19,7 @@ from antiphon.core.dialects.param_names import Place
 from antiphon.core.encrypted_reasoning import is_ours
 from antiphon.core.media.documents import clean_name, fenced
 from antiphon.errors import InvalidValue, UnsupportedParameter
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    InputFile,
-    InputImage,
-    InputItem,
-    InputText,
-    Message,
-    MessagePart,
-    OutputText,
-    Reasoning,
-    ReasoningText,
-    Role,
-    ToolOutputPart,
-)
-from antiphon.protocol.messages import (
+from antiphon.protocol.types.anthropic.request import (
     Base64Source,
     Citations,
     ContentSource,
@@ -52,6 +37,21 @@ from antiphon.protocol.messages import (
     ToolResultBlock,
     ToolUseBlock,
     UrlSource,
+)
+from antiphon.protocol.types.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    InputFile,
+    InputImage,
+    InputItem,
+    InputText,
+    Message,
+    MessagePart,
+    OutputText,
+    Reasoning,
+    ReasoningText,
+    Role,
+    ToolOutputPart,
 )
 
 _OURS = "antiphon-1-"

@@ -12,9 +12,10 @@ from antiphon.core.dialects.anthropic.items import Items
 from antiphon.core.dialects.param_names import MessageNames
 from antiphon.errors import AntiphonError, InvalidValue, MissingParameter, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.checks import check_request
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.messages import (
+from antiphon.protocol.decoding.anthropic_codec import DecodedMessages, decode_count, decode_message
+from antiphon.protocol.decoding.checks import check_request
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.anthropic.request import (
     AnyToolChoice,
     AutoToolChoice,
     CountTokens,
@@ -27,10 +28,9 @@ from antiphon.protocol.messages import (
     ThinkingDisabled,
     ThinkingEnabled,
 )
-from antiphon.protocol.messages_codec import DecodedMessages, decode_count, decode_message
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import Effort, JsonSchemaFormat, ReasoningConfig, TextConfig
-from antiphon.protocol.tools import FunctionChoice, FunctionTool, ToolChoice
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import Effort, JsonSchemaFormat, ReasoningConfig, TextConfig
+from antiphon.protocol.types.tools import FunctionChoice, FunctionTool, ToolChoice
 
 T = TypeVar("T", bound=CountTokens)
 

@@ -34,7 +34,7 @@ from antiphon.core.deltas import (
 from antiphon.core.dialects.dialect import Head, PassedOn, Told, completion_usage, stream_fault
 from antiphon.core.prompt import Chunk, Counts, Finish
 from antiphon.errors import AntiphonError
-from antiphon.protocol.chat_answers import (
+from antiphon.protocol.types.chat.response import (
     CalledCustom,
     CalledFunction,
     ChatChoice,
@@ -48,7 +48,7 @@ from antiphon.protocol.chat_answers import (
     CompletionUsage,
     ToolCall,
 )
-from antiphon.protocol.parts import Logprob
+from antiphon.protocol.types.parts import Logprob
 
 
 class ChatFold:

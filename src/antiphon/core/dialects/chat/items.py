@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from antiphon.core.dialects.param_names import Place
 from antiphon.errors import InvalidValue, MissingParameter, UnsupportedParameter
-from antiphon.protocol.chat import (
+from antiphon.protocol.types.chat.request import (
     ChatMessageIn,
     ChatPart,
     FilePart,
@@ -19,7 +19,7 @@ from antiphon.protocol.chat import (
     PastFunctionCall,
     TextPart,
 )
-from antiphon.protocol.items import (
+from antiphon.protocol.types.items import (
     CustomToolCall,
     CustomToolCallOutput,
     FunctionCall,

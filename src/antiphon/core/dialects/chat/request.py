@@ -14,7 +14,10 @@ from antiphon.core.dialects.chat_extensions import REFUSED, Wishes, refuse, wish
 from antiphon.core.dialects.param_names import ChatNames
 from antiphon.errors import AntiphonError, InvalidValue, MutuallyExclusive, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.protocol.chat import (
+from antiphon.protocol.decoding.chat_codec import DecodedGeneration, decode_chat
+from antiphon.protocol.decoding.checks import check_request
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.chat.request import (
     ChooseAllowed,
     ChooseCustom,
     ChooseFunction,
@@ -25,13 +28,10 @@ from antiphon.protocol.chat import (
     GrammarFormat,
     Named,
 )
-from antiphon.protocol.chat_codec import DecodedGeneration, decode_chat
-from antiphon.protocol.checks import check_request
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import ReasoningConfig, TextConfig
-from antiphon.protocol.tool_choice import AllowedTools, CustomChoice, FunctionChoice, ToolChoice
-from antiphon.protocol.tools import CustomTool, FunctionTool, GrammarInput, Json, Tool
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import ReasoningConfig, TextConfig
+from antiphon.protocol.types.tool_choice import AllowedTools, CustomChoice, FunctionChoice, ToolChoice
+from antiphon.protocol.types.tools import CustomTool, FunctionTool, GrammarInput, Json, Tool
 
 # What both call by the same name, and mean the same by. Neither `n`, which is so many calls of the model, nor how a
 # stream is told.

@@ -13,11 +13,17 @@ from msgspec import UNSET, Struct
 from antiphon.core.prompt import Grammar
 from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive
 from antiphon.limits import Limits
-from antiphon.protocol.chat_sampling import Generation, ResponseFormat
-from antiphon.protocol.gbnf import vet_gbnf
-from antiphon.protocol.response import Format, JsonObjectFormat, JsonSchemaFormat, StructuralTagFormat, TextFormat
-from antiphon.protocol.schemas import Vetting
-from antiphon.protocol.tools import Json
+from antiphon.protocol.schemas.gbnf import vet_gbnf
+from antiphon.protocol.schemas.vetting import Vetting
+from antiphon.protocol.types.chat.sampling import Generation, ResponseFormat
+from antiphon.protocol.types.response import (
+    Format,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    StructuralTagFormat,
+    TextFormat,
+)
+from antiphon.protocol.types.tools import Json
 
 _OLDER: Final = ("json", "regex", "choice", "grammar")
 

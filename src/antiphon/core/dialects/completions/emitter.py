@@ -19,8 +19,8 @@ from antiphon.core.dialects.dialect import Head, PassedOn, Told, completion_usag
 from antiphon.core.prompt import Chunk, Counts, Finish
 from antiphon.core.scores import mean
 from antiphon.errors import AntiphonError, EngineFailed
-from antiphon.protocol.completions import Completion, CompletionChoice, CompletionFinish, LegacyLogprobs
-from antiphon.protocol.parts import Logprob
+from antiphon.protocol.types.completions import Completion, CompletionChoice, CompletionFinish, LegacyLogprobs
+from antiphon.protocol.types.parts import Logprob
 
 
 def legacy(logprobs: Iterable[Logprob], offset: int, top: int) -> LegacyLogprobs:

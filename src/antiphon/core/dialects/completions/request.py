@@ -13,13 +13,13 @@ from antiphon.core.dialects.param_names import ChatNames
 from antiphon.core.prompt import Segment, TextPrompt, TokenPrompt
 from antiphon.errors import AntiphonError, InvalidValue, MissingParameter
 from antiphon.limits import Limits
-from antiphon.protocol.chat_codec import DecodedGeneration, decode_completion
-from antiphon.protocol.checks import check_request
-from antiphon.protocol.codec import Decoded
-from antiphon.protocol.completions import CreateCompletion
-from antiphon.protocol.request import CreateResponse
-from antiphon.protocol.response import TextConfig
-from antiphon.protocol.tools import Json
+from antiphon.protocol.decoding.chat_codec import DecodedGeneration, decode_completion
+from antiphon.protocol.decoding.checks import check_request
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.protocol.types.completions import CreateCompletion
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import TextConfig
+from antiphon.protocol.types.tools import Json
 
 # What both call by the same name, and mean the same by.
 _ALIKE: Final = tuple(

@@ -1,0 +1,1 @@
+"""Smaller request bodies, each with its types and its decoder."""

@@ -1,0 +1,94 @@
+"""/tokenize and /detokenize, in the shapes of vLLM: a text or a chat into numbers, and numbers into a text."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive, UnsupportedParameter
+from antiphon.limits import Limits
+from antiphon.protocol.decoding.codec import Shape, decode_object
+from antiphon.protocol.decoding.normalise import drop_nulls
+from antiphon.protocol.types.tools import Json
+
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+_OF_TOKENS = ("return_token_strs", "add_special_tokens")  # what a chat completion's body does not have
+_encode = msgspec.json.Encoder().encode
+
+
+class Tokenize(Struct, kw_only=True):
+    """`prompt`, or `messages` with all that a chat completion may have beside them."""
+
+    prompt: str = ""
+    model: str | None = None
+    messages: list[Json] | None = None
+    add_special_tokens: bool = True
+    return_token_strs: bool = False
+
+
+class Detokenize(Struct, kw_only=True):
+    tokens: list[TokenId]
+    model: str | None = None
+
+
+class Tokenized(Struct, kw_only=True):
+    count: int
+    max_model_len: int | None
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class Detokenized(Struct, kw_only=True):
+    prompt: str
+
+
+class DecodedTokenize(Struct, frozen=True, kw_only=True):
+    request: Tokenize
+    ignored: list[str]  # names of fields that nobody knows
+    chat: bytes | None = None  # the body of the chat completion that is to be tokenised
+
+
+_tokenize = Shape(Tokenize)
+_detokenize = Shape(Detokenize)
+
+
+def decode_tokenize(body: bytes, limits: Limits) -> DecodedTokenize:
+    raw = decode_object(body, limits)
+    drop_nulls(raw)
+    if "messages" in raw:
+        return _of_chat(raw)
+    request, ignored = _tokenize.read(raw, limits)
+    if "prompt" not in raw:
+        raise MissingParameter("Missing required parameter: 'prompt'.", param="prompt")
+    if len(request.prompt) > limits.tokenize_characters:
+        raise InvalidValue(
+            f"'prompt' has {len(request.prompt)} characters; at most {limits.tokenize_characters} are allowed.",
+            param="prompt",
+        )
+    return DecodedTokenize(request=request, ignored=ignored)
+
+
+def decode_detokenize(body: bytes, limits: Limits) -> tuple[Detokenize, list[str]]:
+    raw = decode_object(body, limits)
+    drop_nulls(raw)
+    return _detokenize.read(raw, limits)
+
+
+def _of_chat(raw: Json) -> DecodedTokenize:
+    if "prompt" in raw:
+        raise MutuallyExclusive(
+            "Mutually exclusive parameters. Ensure you are only providing one of: 'prompt' or 'messages'.",
+            param="prompt",
+        )
+    if raw.get("add_special_tokens", False) is not False:
+        raise UnsupportedParameter(
+            "A chat is tokenised as the model reads it: 'add_special_tokens' is false with 'messages'.",
+            param="add_special_tokens",
+        )
+    model, shown = raw.get("model"), raw.get("return_token_strs", False)
+    if not isinstance(shown, bool):
+        raise InvalidValue("Invalid value for 'return_token_strs': expected a boolean.", param="return_token_strs")
+    chat: Any = {name: value for name, value in raw.items() if name not in _OF_TOKENS}
+    request = Tokenize(model=model if isinstance(model, str) else None, return_token_strs=shown)
+    return DecodedTokenize(request=request, ignored=[], chat=_encode(chat))

@@ -1,0 +1,338 @@
+"""What types cannot say about a request: bounds that the operator sets, and fields that exclude each other.
+
+Only fields that were sent are looked at, so that a small request costs next to nothing here.
+
+Tool declarations: how many, how they are named, and whether their schemas are fit.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import UNSET
+
+from antiphon.errors import (
+    InvalidConversationId,
+    InvalidValue,
+    MissingParameter,
+    MutuallyExclusive,
+    UnsupportedParameter,
+)
+from antiphon.limits import Limits
+from antiphon.protocol.schemas.vetting import Vetting
+from antiphon.protocol.types.items import (
+    AdditionalTools,
+    Compaction,
+    CompactionTrigger,
+    ComputerCallOutput,
+    CustomToolCallOutput,
+    FunctionCallOutput,
+    InputFile,
+    InputImage,
+    InputItem,
+    ItemReference,
+    Message,
+    MessagePart,
+    Screenshot,
+    ToolOutputPart,
+    ToolSearchOutput,
+)
+from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import JsonSchemaFormat, StructuralTagFormat
+from antiphon.protocol.types.tools import (
+    CustomTool,
+    FunctionTool,
+    GrammarInput,
+    Json,
+    NamespaceTool,
+    Tool,
+    ToolSearchTool,
+)
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+
+
+class ToolChecks:
+    """The tools of one list, those inside of namespaces included."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._schemas = Vetting(limits)
+        self._count = 0
+
+    def check(self, tools: list[Tool], param: str) -> None:
+        self._add(len(tools), param)
+        for index, tool in enumerate(tools):
+            self._check(tool, f"{param}[{index}]")
+
+    def _add(self, count: int, param: str) -> None:
+        self._count += count
+        if self._count > self._limits.tools:
+            raise InvalidValue(
+                f"'{param}' declares more than {self._limits.tools} tools, counting those in namespaces.", param=param
+            )
+
+    def _check(self, tool: Tool, param: str) -> None:
+        if isinstance(tool, FunctionTool):
+            _check_name(tool.name, param)
+            if tool.parameters is not None:
+                self._schemas.vet(tool.parameters, f"{param}.parameters")
+        elif isinstance(tool, CustomTool):
+            _check_name(tool.name, param)
+            if isinstance(tool.format, GrammarInput):
+                self._check_grammar(tool.format, f"{param}.format.definition")
+        elif isinstance(tool, ToolSearchTool) and tool.parameters is not UNSET:
+            self._schemas.vet(tool.parameters, f"{param}.parameters")
+            _check_object(tool.parameters, f"{param}.parameters")
+        elif isinstance(tool, NamespaceTool):
+            _check_name(tool.name, param)
+            self._add(len(tool.tools), f"{param}.tools")
+            for index, held in enumerate(tool.tools):
+                self._check(held, f"{param}.tools[{index}]")
+
+    def _check_grammar(self, grammar: GrammarInput, param: str) -> None:
+        if grammar.syntax == "regex":
+            self._schemas.vet_pattern(grammar.definition, param)
+        elif len(grammar.definition) > self._limits.schema_bytes:
+            raise InvalidValue(f"'{param}' has more than {self._limits.schema_bytes} characters.", param=param)
+
+
+def _check_object(schema: Json, param: str) -> None:
+    """A search is called with an object, and the client gets that."""
+    if schema.get("type", "object") != "object":
+        raise InvalidValue(f"'{param}' must be the schema of an object.", param=param)
+
+
+def _check_name(name: str, param: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidValue(
+            f"Invalid value for '{param}.name': {name[:64]!r}. A name has 1 to 128 letters, digits, '_' and '-'.",
+            param=f"{param}.name",
+        )
+
+
+Check = Callable[[CreateResponse, Limits], None]
+
+_SHOWN = 64  # characters of what was sent
+_SCHEMAS = frozenset({"schema", "json_schema"})  # what holds one within a structural tag
+_SHOWING = frozenset({InputImage, InputFile, Screenshot})  # parts that show something
+# What only chats and completions can ask an engine for.
+_ELSEWHERE = frozenset({
+    "logit_bias", "min_tokens", "stop_token_ids", "prompt_logprobs", "return_token_ids", "kv_transfer_params",
+    "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+})  # fmt: skip
+
+
+def check_count(items: object, name: str, most: int) -> None:
+    """Raise if there are too many items, before time is spent on any of them."""
+    if isinstance(items, list | dict) and len(items) > most:
+        raise _unfit(name, f"it has {len(items)} items; at most {most} are allowed")
+
+
+def check_request(request: CreateResponse, sent: Json, limits: Limits) -> None:
+    """Raise if what the fields named in `sent` hold is not allowed."""
+    for name in sent:
+        check = _CHECKS.get(name)
+        if check is not None:
+            check(request, limits)
+
+
+def check_elsewhere(sent: Json) -> None:
+    """Raise for what engines honour and only chats and completions can ask for: dropped, its meaning would be lost."""
+    for name in sorted(_ELSEWHERE.intersection(sent)):
+        if sent[name]:
+            raise UnsupportedParameter(
+                f"'{name}' is not taken here: /v1/chat/completions and /v1/completions take it.", param=name
+            )
+
+
+def check_items(items: Sequence[InputItem], name: str, limits: Limits) -> None:
+    """Raise if one of the items in the field of this name is not allowed."""
+    for index, item in enumerate(items):
+        if type(item) is Message:
+            for number, part in enumerate(item.content):
+                if type(part) in _SHOWING:
+                    _check_part(part, f"{name}[{index}].content[{number}]")
+        else:
+            _check_item(item, f"{name}[{index}]", limits)
+
+
+def check_output(output: str | list[ToolOutputPart], param: str) -> None:
+    """Raise if a part of what a tool gave is not allowed."""
+    if type(output) is list:
+        for number, part in enumerate(output):
+            _check_part(part, f"{param}[{number}]")
+
+
+def check_metadata(metadata: Mapping[str, str | None], limits: Limits) -> None:
+    if len(metadata) > limits.metadata_pairs:
+        raise _unfit("metadata", f"at most {limits.metadata_pairs} pairs are allowed")
+    for key, value in metadata.items():
+        if not 0 < len(key) <= limits.metadata_key:
+            raise _unfit("metadata", f"a key has 1 to {limits.metadata_key} characters")
+        if len(value or "") > limits.metadata_value:
+            raise _unfit(f"metadata.{key}", f"a value has at most {limits.metadata_value} characters")
+        if "\0" in key or "\0" in (value or ""):
+            raise _unfit("metadata", "NUL characters are not allowed")
+
+
+def check_conversation_id(name: str, param: str) -> None:
+    if not name.startswith("conv_"):
+        raise InvalidConversationId(
+            f"Invalid '{param}': {name[:_SHOWN]!r}. Expected an ID that begins with 'conv_'.", param=param
+        )
+
+
+def _check_input(request: CreateResponse, limits: Limits) -> None:
+    check_items(request.input, "input", limits)
+    _check_trigger(request.input)
+
+
+def _check_trigger(items: Sequence[InputItem]) -> None:
+    """One before a compaction is of a request that is over."""
+    if CompactionTrigger not in map(type, items):
+        return
+    for index in range(len(items) - 2, -1, -1):
+        if type(items[index]) is Compaction:
+            return
+        if type(items[index]) is CompactionTrigger:
+            raise InvalidValue("A compaction_trigger must be the last item of the input.", param=f"input[{index}]")
+
+
+def _check_part(part: MessagePart, param: str) -> None:
+    if isinstance(part, (InputImage, Screenshot)) and part.image_url is UNSET and part.file_id is UNSET:
+        kind = str(part.__struct_config__.tag)
+        raise _missing(f"{param}.image_url", f"A part of type {kind} needs an image_url or a file_id.")
+    if type(part) is InputFile and part.file_data is UNSET and part.file_id is UNSET and part.file_url is UNSET:
+        raise _missing(f"{param}.file_data", "A file needs data, an id or a URL.")
+
+
+def _check_item(item: InputItem, param: str, limits: Limits) -> None:
+    if type(item) is ItemReference and item.id is UNSET:
+        raise _missing(f"{param}.id", "An item_reference needs an id.")
+    if type(item) is AdditionalTools or type(item) is ToolSearchOutput:
+        ToolChecks(limits).check(item.tools, f"{param}.tools")
+    elif type(item) is FunctionCallOutput or type(item) is CustomToolCallOutput:
+        check_output(item.output, f"{param}.output")
+    elif type(item) is ComputerCallOutput:
+        _check_part(item.output, f"{param}.output")
+
+
+def _check_tools(request: CreateResponse, limits: Limits) -> None:
+    ToolChecks(limits).check(request.tools, "tools")
+
+
+def _check_text(request: CreateResponse, limits: Limits) -> None:
+    form = request.text.format
+    if isinstance(form, JsonSchemaFormat):
+        Vetting(limits).vet(form.schema, "text.format.schema")
+    elif isinstance(form, StructuralTagFormat):
+        _check_tag([form.structures or [], form.format or {}], Vetting(limits))
+
+
+def _check_tag(tag: object, vetting: Vetting) -> None:
+    """Whatever in it is compiled: schemas, and patterns that stand by themselves."""
+    waiting = [tag]
+    while waiting:
+        held = waiting.pop()
+        if isinstance(held, list):
+            waiting += held
+        elif isinstance(held, dict):
+            for name, value in held.items():
+                if name in _SCHEMAS and isinstance(value, dict):
+                    vetting.vet(value, "text.format")
+                elif name == "pattern" and isinstance(value, str):
+                    vetting.vet_pattern(value, "text.format")
+                else:
+                    waiting.append(value)
+
+
+def _check_metadata(request: CreateResponse, limits: Limits) -> None:
+    check_metadata(request.metadata, limits)
+
+
+def _check_stop(request: CreateResponse, limits: Limits) -> None:
+    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    if len(stops) > limits.stop_strings:
+        raise _unfit("stop", f"at most {limits.stop_strings} sequences are allowed")
+    if not all(0 < len(stop) <= limits.stop_length for stop in stops):
+        raise _unfit("stop", f"a sequence has 1 to {limits.stop_length} characters")
+
+
+def _check_choices(request: CreateResponse, limits: Limits) -> None:
+    n, best_of = request.n or 1, request.best_of
+    for name, value in (("n", n), ("best_of", best_of)):
+        if value is not None and value > limits.choices:
+            raise _unfit(name, f"at most {limits.choices} are allowed")
+    if best_of is not None and best_of < n:
+        raise _unfit("best_of", "it must not be less than 'n'")
+    if n > 1 and request.stream:
+        raise _unfit("n", "only one answer can be streamed; send 'n': 1 or 'stream': false")
+
+
+def _check_output_tokens(request: CreateResponse, limits: Limits) -> None:
+    if (request.max_output_tokens or 0) > limits.output_tokens:
+        raise _unfit("max_output_tokens", f"at most {limits.output_tokens} are allowed")
+
+
+def _check_tool_calls(request: CreateResponse, limits: Limits) -> None:
+    if (request.max_tool_calls or 0) > limits.tool_calls:
+        raise _unfit("max_tool_calls", f"at most {limits.tool_calls} are allowed")
+
+
+def _check_top_k(request: CreateResponse, limits: Limits) -> None:
+    if request.top_k == 0:
+        raise _unfit("top_k", "it must be -1 (no limit) or at least 1")
+
+
+def _check_cache_key(request: CreateResponse, limits: Limits) -> None:
+    if request.prompt_cache_key == "":
+        raise _unfit("prompt_cache_key", "it must not be empty")
+
+
+def _check_conversation(request: CreateResponse, limits: Limits) -> None:
+    if request.previous_response_id is not None:
+        raise _excluded("conversation", "previous_response_id")
+    if request.conversation is not None:
+        check_conversation_id(request.conversation.id, "conversation")
+
+
+def _check_assistant(request: CreateResponse, limits: Limits) -> None:
+    if request.num_assistant_tokens is not None:
+        raise _excluded("assistant_confidence_threshold", "num_assistant_tokens")
+
+
+def _check_compaction(request: CreateResponse, limits: Limits) -> None:
+    if not request.context_management:
+        raise _unfit("context_management", "at least one entry is needed")
+
+
+def _unfit(param: str, reason: str) -> InvalidValue:
+    return InvalidValue(f"Invalid value for '{param}': {reason}.", param=param)
+
+
+def _missing(param: str, sentence: str) -> MissingParameter:
+    return MissingParameter(sentence, param=param)
+
+
+def _excluded(param: str, other: str) -> MutuallyExclusive:
+    return MutuallyExclusive(
+        f"Mutually exclusive parameters. Ensure you are only providing one of: '{other}' or '{param}'.", param=param
+    )
+
+
+_CHECKS: dict[str, Check] = {
+    "input": _check_input,
+    "tools": _check_tools,
+    "text": _check_text,
+    "metadata": _check_metadata,
+    "stop": _check_stop,
+    "n": _check_choices,
+    "best_of": _check_choices,
+    "max_output_tokens": _check_output_tokens,
+    "max_tool_calls": _check_tool_calls,
+    "top_k": _check_top_k,
+    "prompt_cache_key": _check_cache_key,
+    "conversation": _check_conversation,
+    "assistant_confidence_threshold": _check_assistant,
+    "context_management": _check_compaction,
+}

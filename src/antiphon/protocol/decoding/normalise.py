@@ -1,0 +1,193 @@
+"""The lenient spots: what clients may write shorter or otherwise, brought to the one shape of the types.
+
+Works in place on freshly decoded JSON, before types are checked: anything of an unexpected type is left
+alone, so that the check names it. A null is the same as a field that is not there.
+"""
+
+from typing import Any
+
+from antiphon.errors import InvalidValue
+from antiphon.protocol.types.tools import Json
+
+# Where a plain string may stand for more; the types do not say so, and /openapi.json has to.
+STRINGS_TOO = {
+    "CreateResponse": ("input", "conversation"),
+    "CompactResponse": ("input",),
+    "Message": ("content",),
+    "CreateMessage": ("system",),
+    "CountTokens": ("system",),
+    "InputMessage": ("content",),
+    "McpCall": ("error",),
+}
+_TOOL_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+_TOOL_LISTS = frozenset({"additional_tools", "tool_search_output"})
+
+
+def normalise(body: Json) -> None:
+    drop_nulls(body)
+    given = body.get("input")
+    if type(given) is str:
+        body["input"] = [_message("user", given)]
+    elif type(given) is list:
+        for item in given:
+            normalise_item(item)
+    if _REWRITES.keys().isdisjoint(body):
+        return
+    for name, rewrite in _REWRITES.items():
+        if name in body:
+            rewrite(body)
+
+
+def drop_nulls(value: Json) -> None:
+    if None in value.values():
+        for name in [name for name, held in value.items() if held is None]:
+            del value[name]
+
+
+def normalise_item(item: Any) -> None:
+    if type(item) is not dict:
+        return
+    drop_nulls(item)
+    kind = item.get("type")
+    if type(kind) is not str:
+        kind = None if kind is not None else _guess_type(item)
+    if kind == "message":
+        _normalise_content(item)
+    elif kind in _TOOL_OUTPUTS:
+        normalise_output(item)
+    elif kind in _TOOL_LISTS:
+        _normalise_tools(item)
+    elif kind == "reasoning":
+        _drop_nulls_in(item.get("content"))
+    elif kind == "mcp_call" and type(item.get("error")) is str:  # what it was before it became an object
+        item["error"] = {"type": "mcp_tool_execution_error", "content": item["error"]}
+    elif kind == "mcp_list_tools":
+        _drop_nulls_in(item.get("tools"))
+    elif kind == "computer_call_output":
+        _drop_nulls_in([item.get("output")])
+
+
+def _guess_type(item: Json) -> str | None:
+    if "role" in item:
+        item["type"] = "message"
+    elif item.keys() == {"id"}:
+        item["type"] = "item_reference"
+    return item.get("type")
+
+
+def _message(role: str, text: str) -> Json:
+    return {"type": "message", "role": role, "content": [_text_part(role, text)]}
+
+
+def _text_part(role: Any, text: str) -> Json:
+    return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+
+
+def _normalise_content(message: Json) -> None:
+    content = message.get("content")
+    if type(content) is str:
+        message["content"] = [_text_part(message.get("role"), content)]
+    else:
+        _drop_nulls_in(content)
+
+
+def normalise_output(item: Json) -> None:
+    """Whatever has an `output` of a tool."""
+    output = item.get("output")
+    _drop_nulls_in(output)
+    if type(output) is list:
+        for part in output:
+            if type(part) is dict and part.get("type") in ("output_text", "text"):
+                part["type"] = "input_text"
+
+
+def _drop_nulls_in(values: Any) -> None:
+    if type(values) is list:
+        for value in values:
+            if type(value) is dict and None in value.values():
+                drop_nulls(value)
+
+
+def _normalise_tools(holder: Json) -> None:
+    tools = holder.get("tools")
+    if type(tools) is list:
+        for tool in tools:
+            if type(tool) is dict:
+                _normalise_tool(tool)
+
+
+def _normalise_tool(tool: Json) -> None:
+    drop_nulls(tool)
+    kind = tool.get("type")
+    if kind == "function":
+        _unnest(tool, "function")
+    elif kind == "namespace":
+        _normalise_tools(tool)
+
+
+def _unnest(value: Json, name: str) -> None:
+    """`{type, function: {name, …}}`, the shape of chat completions, is `{type, name, …}`."""
+    nested = value.get(name)
+    if type(nested) is dict:
+        del value[name]
+        drop_nulls(nested)
+        value.update({key: held for key, held in nested.items() if key not in value})
+
+
+def _normalise_tool_choice(body: Json) -> None:
+    choice = body["tool_choice"]
+    if type(choice) is dict:
+        drop_nulls(choice)
+        for name in ("function", "custom", "allowed_tools"):
+            _unnest(choice, name)
+
+
+def _normalise_conversation(body: Json) -> None:
+    if type(body["conversation"]) is str:
+        body["conversation"] = {"id": body["conversation"]}
+
+
+def _normalise_text(body: Json) -> None:
+    text = body["text"]
+    if type(text) is dict:
+        drop_nulls(text)
+        if "format" in text:
+            _normalise_format(text["format"])
+
+
+def _normalise_format(form: Any) -> None:
+    if type(form) is dict:
+        drop_nulls(form)
+        _unnest(form, "json_schema")
+
+
+def _normalise_response_format(body: Json) -> None:
+    """`response_format` is another name for `text.format`; both may be there if they agree."""
+    form = body.pop("response_format")
+    _normalise_format(form)
+    text = body.setdefault("text", {})
+    if type(text) is dict and text.setdefault("format", form) != form:
+        raise InvalidValue(
+            "'response_format' and 'text.format' ask for different formats; send one of them.", param="response_format"
+        )
+
+
+def _normalise_reasoning(body: Json) -> None:
+    if type(body["reasoning"]) is dict:
+        drop_nulls(body["reasoning"])
+
+
+def _normalise_retention(body: Json) -> None:
+    if body["prompt_cache_retention"] == "in-memory":  # its name until 2026
+        body["prompt_cache_retention"] = "in_memory"
+
+
+_REWRITES = {
+    "tools": _normalise_tools,
+    "tool_choice": _normalise_tool_choice,
+    "text": _normalise_text,
+    "response_format": _normalise_response_format,
+    "reasoning": _normalise_reasoning,
+    "conversation": _normalise_conversation,
+    "prompt_cache_retention": _normalise_retention,
+}

@@ -1,0 +1,1 @@
+"""JSON Schema, GBNF and Lark: schemas and grammars from clients, vetted before anything compiles them."""

@@ -1,0 +1,1 @@
+"""The wire types of the Responses API as msgspec structs, without behaviour."""

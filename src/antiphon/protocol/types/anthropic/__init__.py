@@ -1,0 +1,1 @@
+"""The wire types of Anthropic's messages API."""

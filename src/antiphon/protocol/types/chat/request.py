@@ -1,0 +1,175 @@
+"""The body of POST /chat/completions. What a role has no use for is named as ignored; core/dialects/chat/request.py
+knows which.
+
+None means not sent (a null is the same as nothing).
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from antiphon.protocol.types.chat.sampling import Generation
+from antiphon.protocol.types.parts import CacheBreakpoint, InputAudio, Part, RefusalPart
+from antiphon.protocol.types.response import Effort, ServiceTier, Verbosity
+from antiphon.protocol.types.tools import Json, TextInput
+
+ChatRole = Literal["system", "developer", "user", "assistant", "tool", "function"]
+
+
+class TextPart(Part, tag="text", kw_only=True):
+    text: str
+    prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
+
+
+class ImageUrl(Struct, kw_only=True):
+    url: str
+    detail: Literal["auto", "low", "high", "original"] = "auto"
+
+
+class ImagePart(Part, tag="image_url", kw_only=True):
+    image_url: ImageUrl
+    prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
+
+
+class FileContent(Struct, kw_only=True):
+    file_data: str | UnsetType = UNSET
+    file_id: str | UnsetType = UNSET
+    filename: str | UnsetType = UNSET
+
+
+class FilePart(Part, tag="file", kw_only=True):
+    file: FileContent
+    prompt_cache_breakpoint: CacheBreakpoint | UnsetType = UNSET
+
+
+ChatPart = TextPart | ImagePart | FilePart | InputAudio | RefusalPart
+
+
+class PastFunction(Struct, kw_only=True):
+    name: str
+    arguments: str
+
+
+class PastCustom(Struct, kw_only=True):
+    name: str
+    input: str
+
+
+class PastCall(Struct, kw_only=True, tag_field="type"):
+    """A call that an assistant made."""
+
+    id: str
+
+
+class PastFunctionCall(PastCall, tag="function", kw_only=True):
+    function: PastFunction
+
+
+class PastCustomCall(PastCall, tag="custom", kw_only=True):
+    custom: PastCustom
+
+
+class ChatMessageIn(Struct, kw_only=True):
+    role: ChatRole
+    content: str | list[ChatPart] | None = None
+    name: str | None = None
+    refusal: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[PastFunctionCall | PastCustomCall] | None = None
+    tool_call_id: str | None = None
+    function_call: PastFunction | None = None
+    audio: Any = None
+
+
+class DeclaredFunction(Struct, kw_only=True):
+    name: str
+    description: str | UnsetType = UNSET
+    parameters: Json | None = None
+    strict: bool | None = None
+
+
+class GrammarDefinition(Struct, kw_only=True):
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class GrammarFormat(Struct, kw_only=True, tag_field="type", tag="grammar"):
+    grammar: GrammarDefinition
+
+
+class DeclaredCustom(Struct, kw_only=True):
+    name: str
+    description: str | UnsetType = UNSET
+    format: TextInput | GrammarFormat | UnsetType = UNSET
+
+
+class FunctionDeclaration(Struct, kw_only=True, tag_field="type", tag="function"):
+    function: DeclaredFunction
+
+
+class CustomDeclaration(Struct, kw_only=True, tag_field="type", tag="custom"):
+    custom: DeclaredCustom
+
+
+class Named(Struct, kw_only=True):
+    name: str
+
+
+class AllowedNames(Struct, kw_only=True):
+    mode: Literal["auto", "required"] = "auto"
+    tools: list[Json]
+
+
+class ChooseFunction(Struct, kw_only=True, tag_field="type", tag="function"):
+    function: Named
+
+
+class ChooseCustom(Struct, kw_only=True, tag_field="type", tag="custom"):
+    custom: Named
+
+
+class ChooseAllowed(Struct, kw_only=True, tag_field="type", tag="allowed_tools"):
+    allowed_tools: AllowedNames
+
+
+class CreateChat(Generation, kw_only=True):
+    messages: list[ChatMessageIn] = field(default_factory=list)
+
+    tools: list[FunctionDeclaration | CustomDeclaration] = field(default_factory=list)
+    tool_choice: Literal["none", "auto", "required"] | ChooseFunction | ChooseCustom | ChooseAllowed = "auto"
+    parallel_tool_calls: bool = True
+    functions: list[DeclaredFunction] | None = None
+    function_call: Literal["none", "auto"] | Named | None = None
+
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    reasoning_effort: Effort | None = None
+    include_reasoning: bool = True
+    verbosity: Verbosity | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    truncation: Literal["auto", "disabled"] = "disabled"
+    prompt_cache_key: str | None = None
+    service_tier: ServiceTier | None = None
+    safety_identifier: str | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None  # only with compatibility mode off
+
+    # They change nothing about an answer here, and are named as ignored.
+    store: bool | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_options: Json | None = None
+    moderation: Json | None = None
+    prediction: Json | None = None
+
+    # Known by name, so that they can be refused by name.
+    modalities: list[str] | None = None
+    audio: Any = None
+    web_search_options: Any = None
+    echo: Any = None
+    add_generation_prompt: Any = None
+    continue_final_message: Any = None
+    chat_template: Any = None
+    documents: Any = None
+    request_id: Any = None

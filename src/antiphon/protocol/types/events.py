@@ -1,0 +1,322 @@
+"""Everything a client is told while a response is made: one Struct per event, named by its type.
+
+The emitter alone numbers events. No event outside this file is ever sent: SDK helpers throw on others.
+"""
+
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from antiphon.protocol.types.event_bases import Event, ItemEvent, PartEvent, SummaryEvent
+from antiphon.protocol.types.items import OutputItem
+from antiphon.protocol.types.parts import Annotation, LogprobDelta, StreamedPart, SummaryText
+from antiphon.protocol.types.response import Response
+from antiphon.protocol.types.tool_events import (
+    AudioDelta,
+    AudioDone,
+    AudioTranscriptDelta,
+    AudioTranscriptDone,
+    CodeInterpreterCallCodeDelta,
+    CodeInterpreterCallCodeDone,
+    CodeInterpreterCallCompleted,
+    CodeInterpreterCallInProgress,
+    CodeInterpreterCallInterpreting,
+    CompactionCompacting,
+    FileSearchCallCompleted,
+    FileSearchCallInProgress,
+    FileSearchCallSearching,
+    ImageGenerationCallCompleted,
+    ImageGenerationCallGenerating,
+    ImageGenerationCallInProgress,
+    ImageGenerationCallPartialImage,
+    McpCallArgumentsDelta,
+    McpCallArgumentsDone,
+    McpCallCompleted,
+    McpCallFailed,
+    McpCallInProgress,
+    McpListToolsCompleted,
+    McpListToolsFailed,
+    McpListToolsInProgress,
+    ShellCallCommandAdded,
+    ShellCallCommandDelta,
+    ShellCallCommandDone,
+    ShellCallOutputContentDelta,
+    ShellCallOutputContentDone,
+    WebSearchCallCompleted,
+    WebSearchCallInProgress,
+    WebSearchCallSearching,
+)
+
+
+class ResponseEvent(Event, kw_only=True):
+    response: Response
+
+
+class Created(ResponseEvent, tag="response.created", kw_only=True):
+    pass
+
+
+class Queued(ResponseEvent, tag="response.queued", kw_only=True):
+    pass
+
+
+class InProgress(ResponseEvent, tag="response.in_progress", kw_only=True):
+    pass
+
+
+class Completed(ResponseEvent, tag="response.completed", kw_only=True):
+    pass
+
+
+class Failed(ResponseEvent, tag="response.failed", kw_only=True):
+    pass
+
+
+class Incomplete(ResponseEvent, tag="response.incomplete", kw_only=True):
+    pass
+
+
+class ErrorBody(Struct, kw_only=True):
+    """What is wrong, in the shape of an HTTP error's body."""
+
+    type: str
+    code: str | None = None
+    message: str
+    param: str | None = None
+
+
+class Error(Event, tag="error", kw_only=True):
+    """Flat for OpenAI's type, nested for those who read `error`; both say the same."""
+
+    code: str | None = None
+    message: str
+    param: str | None = None
+    error: ErrorBody
+    retry_after: float | UnsetType = UNSET
+
+
+class Keepalive(Event, tag="keepalive", kw_only=True):
+    """Says only that we are alive; carries the last number sent and is never kept."""
+
+
+class OutputItemAdded(Event, tag="response.output_item.added", kw_only=True):
+    output_index: int
+    item: OutputItem
+
+
+class OutputItemDone(Event, tag="response.output_item.done", kw_only=True):
+    output_index: int
+    item: OutputItem
+
+
+class ContentPartAdded(PartEvent, tag="response.content_part.added", kw_only=True):
+    part: StreamedPart
+
+
+class ContentPartDone(PartEvent, tag="response.content_part.done", kw_only=True):
+    part: StreamedPart
+
+
+class OutputTextDelta(PartEvent, tag="response.output_text.delta", kw_only=True, gc=False):
+    delta: str
+    logprobs: list[LogprobDelta] = field(default_factory=list)
+    obfuscation: str | UnsetType = UNSET
+
+
+class OutputTextDone(PartEvent, tag="response.output_text.done", kw_only=True, gc=False):
+    text: str
+    logprobs: list[LogprobDelta] = field(default_factory=list)
+
+
+class OutputTextAnnotationAdded(PartEvent, tag="response.output_text.annotation.added", kw_only=True):
+    annotation_index: int
+    annotation: Annotation
+
+
+class RefusalDelta(PartEvent, tag="response.refusal.delta", kw_only=True, gc=False):
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class RefusalDone(PartEvent, tag="response.refusal.done", kw_only=True, gc=False):
+    refusal: str
+
+
+class ReasoningTextDelta(PartEvent, tag="response.reasoning_text.delta", kw_only=True, gc=False):
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class ReasoningTextDone(PartEvent, tag="response.reasoning_text.done", kw_only=True, gc=False):
+    text: str
+
+
+class ReasoningSummaryPartAdded(SummaryEvent, tag="response.reasoning_summary_part.added", kw_only=True):
+    part: SummaryText
+
+
+class ReasoningSummaryPartDone(SummaryEvent, tag="response.reasoning_summary_part.done", kw_only=True):
+    part: SummaryText
+    status: Literal["incomplete"] | UnsetType = UNSET
+
+
+class ReasoningSummaryTextDelta(SummaryEvent, tag="response.reasoning_summary_text.delta", kw_only=True, gc=False):
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class ReasoningSummaryTextDone(SummaryEvent, tag="response.reasoning_summary_text.done", kw_only=True, gc=False):
+    text: str
+
+
+class FunctionCallArgumentsDelta(ItemEvent, tag="response.function_call_arguments.delta", kw_only=True, gc=False):
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class FunctionCallArgumentsDone(ItemEvent, tag="response.function_call_arguments.done", kw_only=True, gc=False):
+    name: str
+    arguments: str
+
+
+class CustomToolCallInputDelta(ItemEvent, tag="response.custom_tool_call_input.delta", kw_only=True, gc=False):
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class CustomToolCallInputDone(ItemEvent, tag="response.custom_tool_call_input.done", kw_only=True, gc=False):
+    input: str
+
+
+StreamEvent = (
+    Created
+    | Queued
+    | InProgress
+    | Completed
+    | Failed
+    | Incomplete
+    | Error
+    | Keepalive
+    | OutputItemAdded
+    | OutputItemDone
+    | ContentPartAdded
+    | ContentPartDone
+    | OutputTextDelta
+    | OutputTextDone
+    | OutputTextAnnotationAdded
+    | RefusalDelta
+    | RefusalDone
+    | ReasoningTextDelta
+    | ReasoningTextDone
+    | ReasoningSummaryPartAdded
+    | ReasoningSummaryPartDone
+    | ReasoningSummaryTextDelta
+    | ReasoningSummaryTextDone
+    | FunctionCallArgumentsDelta
+    | FunctionCallArgumentsDone
+    | CustomToolCallInputDelta
+    | CustomToolCallInputDone
+    | McpCallArgumentsDelta
+    | McpCallArgumentsDone
+    | McpCallInProgress
+    | McpCallCompleted
+    | McpCallFailed
+    | McpListToolsInProgress
+    | McpListToolsCompleted
+    | McpListToolsFailed
+    | CodeInterpreterCallInProgress
+    | CodeInterpreterCallInterpreting
+    | CodeInterpreterCallCompleted
+    | CodeInterpreterCallCodeDelta
+    | CodeInterpreterCallCodeDone
+    | WebSearchCallInProgress
+    | WebSearchCallSearching
+    | WebSearchCallCompleted
+    | FileSearchCallInProgress
+    | FileSearchCallSearching
+    | FileSearchCallCompleted
+    | ImageGenerationCallInProgress
+    | ImageGenerationCallGenerating
+    | ImageGenerationCallCompleted
+    | ImageGenerationCallPartialImage
+    | ShellCallCommandAdded
+    | ShellCallCommandDelta
+    | ShellCallCommandDone
+    | ShellCallOutputContentDelta
+    | ShellCallOutputContentDone
+    | CompactionCompacting
+    | AudioDelta
+    | AudioDone
+    | AudioTranscriptDelta
+    | AudioTranscriptDone
+)
+
+__all__ = [
+    "AudioDelta",
+    "AudioDone",
+    "AudioTranscriptDelta",
+    "AudioTranscriptDone",
+    "CodeInterpreterCallCodeDelta",
+    "CodeInterpreterCallCodeDone",
+    "CodeInterpreterCallCompleted",
+    "CodeInterpreterCallInProgress",
+    "CodeInterpreterCallInterpreting",
+    "CompactionCompacting",
+    "Completed",
+    "ContentPartAdded",
+    "ContentPartDone",
+    "Created",
+    "CustomToolCallInputDelta",
+    "CustomToolCallInputDone",
+    "Error",
+    "ErrorBody",
+    "Event",
+    "Failed",
+    "FileSearchCallCompleted",
+    "FileSearchCallInProgress",
+    "FileSearchCallSearching",
+    "FunctionCallArgumentsDelta",
+    "FunctionCallArgumentsDone",
+    "ImageGenerationCallCompleted",
+    "ImageGenerationCallGenerating",
+    "ImageGenerationCallInProgress",
+    "ImageGenerationCallPartialImage",
+    "InProgress",
+    "Incomplete",
+    "ItemEvent",
+    "Keepalive",
+    "McpCallArgumentsDelta",
+    "McpCallArgumentsDone",
+    "McpCallCompleted",
+    "McpCallFailed",
+    "McpCallInProgress",
+    "McpListToolsCompleted",
+    "McpListToolsFailed",
+    "McpListToolsInProgress",
+    "OutputItemAdded",
+    "OutputItemDone",
+    "OutputTextAnnotationAdded",
+    "OutputTextDelta",
+    "OutputTextDone",
+    "PartEvent",
+    "Queued",
+    "ReasoningSummaryPartAdded",
+    "ReasoningSummaryPartDone",
+    "ReasoningSummaryTextDelta",
+    "ReasoningSummaryTextDone",
+    "ReasoningTextDelta",
+    "ReasoningTextDone",
+    "RefusalDelta",
+    "RefusalDone",
+    "ResponseEvent",
+    "ShellCallCommandAdded",
+    "ShellCallCommandDelta",
+    "ShellCallCommandDone",
+    "ShellCallOutputContentDelta",
+    "ShellCallOutputContentDone",
+    "StreamEvent",
+    "SummaryEvent",
+    "WebSearchCallCompleted",
+    "WebSearchCallInProgress",
+    "WebSearchCallSearching",
+]

@@ -1,0 +1,303 @@
+"""Tool declarations and tool choices, as sent and as echoed.
+
+Secrets (an MCP server's headers, a sandbox's domain secrets) leave the encoded fields the moment a
+declaration is made, so no echo, log or store can show them; the properties `credentials` and
+`secrets` hand them to the tool itself.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from antiphon.protocol.types.parts import Int64
+from antiphon.protocol.types.tool_choice import AllowedTools as AllowedTools
+from antiphon.protocol.types.tool_choice import CustomChoice as CustomChoice
+from antiphon.protocol.types.tool_choice import FunctionChoice as FunctionChoice
+from antiphon.protocol.types.tool_choice import HostedChoice as HostedChoice
+from antiphon.protocol.types.tool_choice import McpChoice as McpChoice
+from antiphon.protocol.types.tool_choice import ToolChoice as ToolChoice
+
+Json = dict[str, Any]
+Caller = Literal["direct", "programmatic"]
+ContextSize = Literal["low", "medium", "high"]
+
+
+class ToolBase(Struct, kw_only=True, tag_field="type"):
+    """Something a model may call."""
+
+
+class FunctionTool(ToolBase, tag="function", kw_only=True):
+    name: str
+    description: str | UnsetType = UNSET
+    parameters: Json | None = None
+    strict: bool | None = None
+    output_schema: Json | UnsetType = UNSET
+    defer_loading: bool | UnsetType = UNSET
+    allowed_callers: list[Caller] | UnsetType = UNSET
+    asynchronous: bool | UnsetType = field(default=UNSET, name="async")
+
+
+class TextInput(Struct, kw_only=True, tag_field="type", tag="text"):
+    """A custom tool that takes any text."""
+
+
+class GrammarInput(Struct, kw_only=True, tag_field="type", tag="grammar"):
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class CustomTool(ToolBase, tag="custom", kw_only=True):
+    name: str
+    description: str | UnsetType = UNSET
+    format: TextInput | GrammarInput | UnsetType = UNSET
+    defer_loading: bool | UnsetType = UNSET
+    allowed_callers: list[Caller] | UnsetType = UNSET
+    asynchronous: bool | UnsetType = field(default=UNSET, name="async")
+
+
+class NamespaceTool(ToolBase, tag="namespace", kw_only=True):
+    name: str
+    description: str = ""
+    tools: list[FunctionTool | CustomTool]
+
+
+class ToolNames(Struct, kw_only=True):
+    tool_names: list[str] | UnsetType = UNSET
+    read_only: bool | UnsetType = UNSET
+
+
+class ApprovalRules(Struct, kw_only=True):
+    always: ToolNames | UnsetType = UNSET
+    never: ToolNames | UnsetType = UNSET
+
+
+class Credentials(Struct, frozen=True, kw_only=True):
+    headers: dict[str, str] = {}
+    authorization: str | None = None
+
+    def __repr__(self) -> str:
+        return "Credentials(…)"
+
+
+_NO_CREDENTIALS = Credentials()
+
+
+class McpTool(ToolBase, tag="mcp", dict=True, kw_only=True):
+    server_label: str
+    server_url: str | UnsetType = UNSET
+    connector_id: str | UnsetType = UNSET
+    tunnel_id: str | UnsetType = UNSET
+    server_description: str | UnsetType = UNSET
+    allowed_tools: list[str] | ToolNames | None = None
+    require_approval: Literal["always", "never"] | ApprovalRules | UnsetType = UNSET
+    defer_loading: bool | UnsetType = UNSET
+    allowed_callers: list[Caller] | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    authorization: str | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        headers = {} if self.headers is UNSET else self.headers
+        authorization = None if self.authorization is UNSET else self.authorization
+        self.__dict__["_credentials"] = Credentials(headers=headers, authorization=authorization)
+        self.headers = self.authorization = UNSET
+
+    @property
+    def credentials(self) -> Credentials:
+        """What the client sent for this server; a copy or a stored declaration has none."""
+        given: Credentials = self.__dict__.get("_credentials", _NO_CREDENTIALS)
+        return given
+
+    def entrust(self, credentials: Credentials) -> None:
+        """To a declaration that was stored in between."""
+        self.__dict__["_credentials"] = credentials
+
+
+class Location(Struct, kw_only=True):
+    type: Literal["approximate"] = "approximate"
+    city: str | None = None
+    country: str | None = None
+    region: str | None = None
+    timezone: str | None = None
+
+
+class WebFilters(Struct, kw_only=True):
+    allowed_domains: list[str] | None = None
+
+
+class WebSearchTool(ToolBase, tag="web_search", kw_only=True):
+    """The dated and preview names are kept for the echo; they are all this tool."""
+
+    filters: WebFilters | UnsetType = UNSET
+    search_context_size: ContextSize | UnsetType = UNSET
+    user_location: Location | UnsetType = UNSET
+    external_web_access: bool | UnsetType = UNSET
+    search_content_types: list[Literal["text", "image"]] | UnsetType = UNSET
+
+
+class WebSearchTool20250826(WebSearchTool, tag="web_search_2025_08_26", kw_only=True):
+    pass
+
+
+class WebSearchPreviewTool(WebSearchTool, tag="web_search_preview", kw_only=True):
+    pass
+
+
+class WebSearchPreviewTool20250311(WebSearchTool, tag="web_search_preview_2025_03_11", kw_only=True):
+    pass
+
+
+class HybridWeights(Struct, kw_only=True):
+    embedding_weight: float
+    text_weight: float
+
+
+class RankingOptions(Struct, kw_only=True):
+    ranker: str | UnsetType = UNSET
+    score_threshold: float | UnsetType = UNSET
+    hybrid_search: HybridWeights | UnsetType = UNSET
+
+
+class FileSearchTool(ToolBase, tag="file_search", kw_only=True):
+    vector_store_ids: list[str]
+    max_num_results: Annotated[int, Meta(ge=1, le=50)] | UnsetType = UNSET
+    filters: Json | UnsetType = UNSET
+    ranking_options: RankingOptions | UnsetType = UNSET
+
+
+class DomainSecret(Struct, kw_only=True):
+    domain: str
+    name: str
+    value: str
+
+    def __repr__(self) -> str:
+        return f"DomainSecret(domain={self.domain!r}, name={self.name!r}, value=…)"
+
+
+class NetworkDisabled(Struct, kw_only=True, tag_field="type", tag="disabled"):
+    pass
+
+
+class NetworkAllowlist(Struct, kw_only=True, tag_field="type", tag="allowlist", dict=True):
+    allowed_domains: list[str]
+    domain_secrets: list[DomainSecret] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        self.__dict__["_secrets"] = [] if self.domain_secrets is UNSET else self.domain_secrets
+        self.domain_secrets = UNSET
+
+    @property
+    def secrets(self) -> list[DomainSecret]:
+        given: list[DomainSecret] = self.__dict__.get("_secrets", [])
+        return given
+
+
+NetworkPolicy = NetworkDisabled | NetworkAllowlist
+Memory = Literal["1g", "4g", "16g", "64g"]
+
+
+class AutoContainer(Struct, kw_only=True, tag_field="type", tag="auto"):
+    file_ids: list[str] | UnsetType = UNSET
+    memory_limit: Memory | UnsetType = UNSET
+    network_policy: NetworkPolicy | UnsetType = UNSET
+
+
+class CodeInterpreterTool(ToolBase, tag="code_interpreter", kw_only=True):
+    container: str | AutoContainer
+    allowed_callers: list[Caller] | UnsetType = UNSET
+
+
+class ImageMask(Struct, kw_only=True):
+    file_id: str | UnsetType = UNSET
+    image_url: str | UnsetType = UNSET
+
+
+class ImageGenerationTool(ToolBase, tag="image_generation", kw_only=True):
+    model: str | UnsetType = UNSET
+    size: str | UnsetType = UNSET
+    quality: str | UnsetType = UNSET
+    background: Literal["transparent", "opaque", "auto"] | UnsetType = UNSET
+    output_format: Literal["png", "webp", "jpeg", "gif", "svg"] | UnsetType = UNSET
+    output_compression: Int64 | UnsetType = UNSET
+    moderation: Literal["auto", "low"] | UnsetType = UNSET
+    partial_images: Annotated[int, Meta(ge=0, le=3)] | UnsetType = UNSET
+    input_fidelity: Literal["high", "low"] | UnsetType = UNSET
+    input_image_mask: ImageMask | UnsetType = UNSET
+    action: Literal["generate", "edit", "auto"] | UnsetType = UNSET
+    complexity: Literal["low", "medium", "high"] | UnsetType = UNSET
+    frame_count: Int64 | UnsetType = UNSET
+    frame_duration_ms: Int64 | UnsetType = UNSET
+    svg: Json | UnsetType = UNSET
+
+
+class ComputerTool(ToolBase, tag="computer", kw_only=True):
+    pass
+
+
+class ComputerUsePreviewTool(ToolBase, tag="computer_use_preview", kw_only=True):
+    display_width: Int64
+    display_height: Int64
+    environment: Literal["windows", "mac", "linux", "ubuntu", "browser"]
+
+
+class LocalShellTool(ToolBase, tag="local_shell", kw_only=True):
+    pass
+
+
+class Shell(Struct, kw_only=True, tag_field="type"):
+    """Where the commands of a shell tool run."""
+
+
+class ContainerAuto(Shell, tag="container_auto", kw_only=True):
+    file_ids: list[str] | UnsetType = UNSET
+    memory_limit: Memory | UnsetType = UNSET
+    network_policy: NetworkPolicy | UnsetType = UNSET
+    skills: list[Json] | UnsetType = UNSET
+
+
+class LocalEnvironment(Shell, tag="local", kw_only=True):
+    skills: list[Json] | UnsetType = UNSET
+
+
+class ContainerReference(Shell, tag="container_reference", kw_only=True):
+    container_id: str
+
+
+class ShellTool(ToolBase, tag="shell", kw_only=True):
+    environment: ContainerAuto | LocalEnvironment | ContainerReference | UnsetType = UNSET
+    allowed_callers: list[Caller] | UnsetType = UNSET
+
+
+class ApplyPatchTool(ToolBase, tag="apply_patch", kw_only=True):
+    allowed_callers: list[Caller] | UnsetType = UNSET
+
+
+class ToolSearchTool(ToolBase, tag="tool_search", kw_only=True):
+    execution: Literal["server", "client"] | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    parameters: Json | UnsetType = UNSET
+
+
+class ProgrammaticTool(ToolBase, tag="programmatic_tool_calling", kw_only=True):
+    pass
+
+
+Tool = (
+    FunctionTool
+    | CustomTool
+    | NamespaceTool
+    | McpTool
+    | WebSearchTool
+    | WebSearchTool20250826
+    | WebSearchPreviewTool
+    | WebSearchPreviewTool20250311
+    | FileSearchTool
+    | CodeInterpreterTool
+    | ImageGenerationTool
+    | ComputerTool
+    | ComputerUsePreviewTool
+    | LocalShellTool
+    | ShellTool
+    | ApplyPatchTool
+    | ToolSearchTool
+    | ProgrammaticTool
+)
