@@ -27,10 +27,10 @@ from antiphon.errors import BadRequest
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attached import Attached, FileSource
+from antiphon.render.attachments import Attached, FileSource
 from antiphon.render.control_strings import CONTROL_STRINGS
 from antiphon.render.messages import render_chat
-from antiphon.render.template import render_text
+from antiphon.render.template.template import render_text
 from antiphon.service.tongues import speak
 from drills.findings import Figure, Findings
 from drills.forged import HARMLESS, Forged, Json, Place, forgeries

@@ -11,7 +11,7 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.builtin_items import McpProtocolError, SearchAction
 from antiphon.protocol.types.items import McpCall, McpListTools, OutputItem, WebSearchCall
-from antiphon.render.tools import Offer
+from antiphon.render.tools.declarations import Offer
 from antiphon.tools.base import Rewriter, Tell, Use, Used
 from tests.agent.ends import WORK
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from antiphon.agent.declared import Declared
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Put, Text, Thought
 from antiphon.protocol.types.items import ShellCall
-from antiphon.render.tools import Offer
+from antiphon.render.tools.declarations import Offer
 from tests.parsers.cuts import CUTS, pieces
 
 OFFERS = {

@@ -20,7 +20,7 @@ from antiphon.parsers.base import Parser
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.events import Event, Failed
 from antiphon.protocol.types.response import Response
-from antiphon.render.tools import Offer
+from antiphon.render.tools.declarations import Offer
 
 pytestmark = pytest.mark.anyio
 PROMPT = ChatPrompt(messages=({"role": "user", "content": "hi"},))

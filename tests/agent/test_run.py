@@ -19,7 +19,7 @@ from antiphon.ids import new_id
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import IncompleteDetails, Response
-from antiphon.render.tools import Offer
+from antiphon.render.tools.declarations import Offer
 from tests.agent.ends import WORK, Ends
 
 pytestmark = pytest.mark.anyio

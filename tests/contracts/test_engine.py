@@ -31,9 +31,9 @@ from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.llamacpp.model_files import default_model
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import EngineFailed, UnsupportedParameter
-from antiphon.render.gpt_oss import Scene
-from antiphon.render.harmony import render_harmony
-from antiphon.render.template import render_text
+from antiphon.render.harmony.renderer import render_harmony
+from antiphon.render.harmony.system import Scene
+from antiphon.render.template.template import render_text
 from antiphon.wiring import build_engine
 from tests.engines.http.stub import DIALECTS, standing_in
 from tests.real.named import REAL as REAL_ENGINES

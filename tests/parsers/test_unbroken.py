@@ -9,8 +9,8 @@ from antiphon.core.prompt import CallPiece, Chunk
 from antiphon.core.zero_width import BEFORE, GAP, without_gaps
 from antiphon.parsers.base import Reading
 from antiphon.parsers.unbroken import UnbrokenChat, UnbrokenRaw
-from antiphon.render.broken import broken
 from antiphon.render.control_strings import CONTROL_STRINGS
+from antiphon.render.control_token_escape import broken
 from tests.parsers.said import NO_PROMPT
 
 TEXTS = st.lists(st.sampled_from([*sorted(CONTROL_STRINGS)[:40], "<", "[", "a", "\n"])).map("".join)

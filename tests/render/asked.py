@@ -9,7 +9,7 @@ from antiphon.core.prompt import Json
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attached import Attached, FileSource, ImageSource, Source
+from antiphon.render.attachments import Attached, FileSource, ImageSource, Source
 from antiphon.render.messages import Rendered, render_chat
 
 ALL = frozenset({"tools", "reasoning.effort", "input_image", "input_audio", "developer"})

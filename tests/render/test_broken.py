@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import ChatPrompt, Json
-from antiphon.render.broken import GAP, break_up, broken, quote
 from antiphon.render.control_strings import CONTROL_STRINGS, FAMILIES
+from antiphon.render.control_token_escape import GAP, break_up, broken, quote
 from tests.cpu import spent_on
 
 TEXTS = st.lists(st.sampled_from([*sorted(CONTROL_STRINGS), "<", "|", "]", "a", "\n", "｜"])).map("".join)

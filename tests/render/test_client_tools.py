@@ -14,8 +14,8 @@ from antiphon.core.deltas import Put
 from antiphon.core.prompt import Json
 from antiphon.errors import BadRequest, InvalidCall, InvalidValue, UnsupportedParameter
 from antiphon.protocol.schemas.schema_check import fitted, misfit
-from antiphon.render.client_calls import cut, made, said
-from antiphon.render.client_tools import accepted
+from antiphon.render.tools.client_calls import cut, made, said
+from antiphon.render.tools.client_tools import accepted
 from tests.core.streams import emitted
 from tests.oracle import check_event
 from tests.render.asked import messages, rendered, user

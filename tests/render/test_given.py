@@ -9,9 +9,9 @@ from antiphon.core.deltas import Said
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.protocol.types.items import InputImage, InputText
-from antiphon.render.attached import Attached
-from antiphon.render.given import MOST_PICTURES
+from antiphon.render.attachments import Attached
 from antiphon.render.messages import render_chat
+from antiphon.render.tools.tool_results import MOST_PICTURES
 from tests.render.asked import ALL, messages, request, user
 
 DATA = "A" * 4000

@@ -6,9 +6,9 @@ import pytest
 
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Grammar, JsonObject, JsonSchema, StructuralTag
-from antiphon.render.attached import Attached
-from antiphon.render.gpt_oss import ALL as ALL_HELD
-from antiphon.render.gpt_oss import Demand, Means, demanded
+from antiphon.render.attachments import Attached
+from antiphon.render.harmony.system import ALL as ALL_HELD
+from antiphon.render.harmony.system import Demand, Means, demanded
 from antiphon.render.messages import render_chat
 from tests.render.asked import ALL, request
 

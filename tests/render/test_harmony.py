@@ -10,9 +10,9 @@ import pytest
 from antiphon.core.harmony import CHANNEL, FIRST_CONTROL, NAMES, vocabulary
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import ChatPrompt, Json
-from antiphon.render.attached import Attached
-from antiphon.render.gpt_oss import Means, Scene, demanded, set_scene
-from antiphon.render.harmony import render_harmony
+from antiphon.render.attachments import Attached
+from antiphon.render.harmony.renderer import render_harmony
+from antiphon.render.harmony.system import Means, Scene, demanded, set_scene
 from antiphon.render.messages import render_chat
 from antiphon.render.registry import RENDERERS, load_renderer
 from tests.cpu import cpu_time, least_spent_on, spent_on

@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, McpFailed
-from antiphon.render.tools import Offer
+from antiphon.render.tools.declarations import Offer
 from tests.render.asked import messages, rendered, user
 
 

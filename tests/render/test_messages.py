@@ -10,7 +10,7 @@ from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.errors import BadRequest, UnsupportedParameter
 from antiphon.protocol.types.items import InputItem
-from antiphon.render.attached import Attached, FileSource, ImageSource
+from antiphon.render.attachments import Attached, FileSource, ImageSource
 from antiphon.render.messages import render_chat
 from tests.cpu import cpu_time
 from tests.render.asked import (

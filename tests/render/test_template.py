@@ -17,8 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from antiphon.core.prompt import ChatPrompt, Json, Template, TextPrompt
 from antiphon.errors import BadRequest, EngineFailed, StartupError
-from antiphon.render.shape import shaped
-from antiphon.render.template import _known, check_template, render_text, thinks
+from antiphon.render.template.template import _known, check_template, render_text, shaped, thinks
 from tests.render.templates import CHATML, FAMILIES, GEMMA, LLAMA, MISTRAL, ODDITIES, PARTS, QWEN
 
 NOW = datetime(2026, 11, 15)

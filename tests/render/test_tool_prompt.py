@@ -10,8 +10,8 @@ from antiphon.core.deltas import CallStarted
 from antiphon.core.prompt import ChatPrompt, Chunk, Json, Template, TextPrompt
 from antiphon.parsers.base import Reading
 from antiphon.parsers.raw import RawParser
-from antiphon.render.template import knows_tools, render_text
-from antiphon.render.tool_prompt import FORMAT, MARKS, in_words
+from antiphon.render.template.template import knows_tools, render_text
+from antiphon.render.template.tool_prompt import FORMAT, MARKS, in_words
 from tests.render.templates import CHATML, FAMILIES, GEMMA, LLAMA, MISTRAL, QWEN
 
 NOW = datetime(2026, 11, 15)

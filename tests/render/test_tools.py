@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from antiphon.core.prompt import Json
 from antiphon.errors import BadRequest, InvalidValue, UnsupportedParameter
 from antiphon.protocol.schemas.grammars import knows_lark
-from antiphon.render.tools import Offer
+from antiphon.render.tools.declarations import Offer
 from tests.render.asked import function_call, messages, rendered, user
 
 WEATHER: Json = {

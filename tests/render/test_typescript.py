@@ -13,7 +13,7 @@ from openai_harmony import (  # type: ignore[import-untyped]
 )
 
 from antiphon.core.prompt import Json
-from antiphon.render.typescript import namespace
+from antiphon.render.harmony.typescript import namespace
 
 ITEM = {
     "type": "object",

@@ -17,7 +17,7 @@ from antiphon.errors import (
     UrlRefused,
 )
 from antiphon.limits import Limits
-from antiphon.render.attached import Attached, FileSource, ImageSource, Source, Wish
+from antiphon.render.attachments import Attached, FileSource, ImageSource, Source, Wish
 from antiphon.service.attachments import Attachments
 from tests.cycles import errors_in_cycles
 from tests.egress.hosts import Behaviour, Host, Writer, answer, egress, hosting, moved, saying

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Put
 from antiphon.parsers.partial_json import StringProperty
-from antiphon.render.client_calls import cut, made
-from antiphon.render.client_tools import CLIENT_KINDS, CONTAINER
-from antiphon.render.tools import Offer
+from antiphon.render.tools.client_calls import cut, made
+from antiphon.render.tools.client_tools import CLIENT_KINDS, CONTAINER
+from antiphon.render.tools.declarations import Offer
 
 _CALLS = frozenset({CallStarted, CallDelta, CallDone})
 _CLIENTS = frozenset({"function", "custom"}) | CLIENT_KINDS

@@ -22,7 +22,7 @@ from antiphon.protocol.types.items import (
     RefusalPart,
     Screenshot,
 )
-from antiphon.render.attached import Attached, FileSource, ImageSource
+from antiphon.render.attachments import Attached, FileSource, ImageSource
 
 Param = Callable[[int, str], str]  # the name of a field of the part with this index; of the part itself without one
 Honours = frozenset[str]

@@ -40,15 +40,14 @@ from antiphon.protocol.types.items import (
     WebSearchCall,
 )
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.asked import Asked
-from antiphon.render.attached import Attached
-from antiphon.render.choice import choose
+from antiphon.render.attachments import Attached
 from antiphon.render.content import Beholder, Honours
-from antiphon.render.given import Shown, without_data
-from antiphon.render.past import Called, ServerCall, called, ran, returned
-from antiphon.render.tools import Hosting, Offered, nothing_hosted, offer_tools
+from antiphon.render.template.variables import template_variables
+from antiphon.render.tools.declarations import Hosting, Offered, nothing_hosted, offer_tools
+from antiphon.render.tools.past_calls import Called, ServerCall, called, ran, returned
+from antiphon.render.tools.tool_choice import choose
+from antiphon.render.tools.tool_results import Asked, Shown, without_data
 from antiphon.render.transcript import Content, Transcript
-from antiphon.render.variables import template_variables
 
 VERBOSITY: Final = {"low": "Keep your answers short.", "medium": "", "high": "Answer at length and in detail."}
 _INSTRUCTING: Final = frozenset({"system", "developer"})
@@ -176,7 +175,7 @@ class _Walk:
             case McpApprovalResponse():
                 self._transcript.end_calls()  # it was told with its call
             case AdditionalTools() | McpListTools():
-                pass  # render/tools.py takes these
+                pass  # render/tools/declarations.py takes these
             case ItemReference() | Compaction() | CompactionTrigger() | ConfigurationUpdate():
                 raise self._unsupported(index, item)
             case _ if isinstance(item, Call):

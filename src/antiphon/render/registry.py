@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import Final
 
 from antiphon.core.prompt import ChatPrompt, TokenPrompt
-from antiphon.render.gpt_oss import Scene
+from antiphon.render.harmony.system import Scene
 
 RENDERERS: Final[dict[str, str]] = {
-    "harmony": "antiphon.render.harmony:render_harmony",
+    "harmony": "antiphon.render.harmony.renderer:render_harmony",
 }
 
 

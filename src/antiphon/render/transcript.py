@@ -7,7 +7,7 @@ For a model without tools calls and outputs are told in words.
 from msgspec import Struct
 
 from antiphon.core.prompt import Json
-from antiphon.render.past import Called
+from antiphon.render.tools.past_calls import Called
 
 Content = str | list[Json]
 

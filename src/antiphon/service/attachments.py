@@ -16,7 +16,7 @@ from antiphon.core.media.documents import clean_name, fenced, is_pdf
 from antiphon.egress import Caps, Egress
 from antiphon.errors import FetchFailed, InvalidFile, InvalidImageUrl, InvalidValue, UrlRefused
 from antiphon.limits import Limits
-from antiphon.render.attached import Attached, FileSource, ImageSource, Source, Wish
+from antiphon.render.attachments import Attached, FileSource, ImageSource, Source, Wish
 from antiphon.service.documents import Documents
 from antiphon.service.lately import Lately
 from antiphon.service.pictures import picture_from_bytes, picture_from_url

@@ -21,7 +21,7 @@ from antiphon.protocol.types.builtin_items import McpListedTool
 from antiphon.protocol.types.items import InputItem, McpListTools, OutputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import AllowedTools, CustomTool, FunctionTool, McpTool, NamespaceTool, ToolChoice
-from antiphon.render.client_tools import ClientTool
+from antiphon.render.tools.client_tools import ClientTool
 from antiphon.service.abridging import STEPS, abridged
 from antiphon.service.approvals import Approved, Deed
 from antiphon.service.compaction_step import CompactionStep

@@ -16,9 +16,9 @@ from antiphon.protocol.schemas.grammars import knows_lark, unreadable
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, TextFormat
 from antiphon.protocol.types.tools import CustomTool
-from antiphon.render.client_tools import accepted
 from antiphon.render.messages import Rendered
-from antiphon.render.tools import Offer, whole
+from antiphon.render.tools.client_tools import accepted
+from antiphon.render.tools.declarations import Offer, whole
 from antiphon.service.tongues import Heard, Tongue
 from antiphon.service.tongues.base import Held
 from antiphon.service.tongues.demands import must_call

@@ -24,9 +24,9 @@ from antiphon.parsers.registry import load_parser
 from antiphon.protocol.decoding.codec import Decoded
 from antiphon.protocol.types.items import Compaction, InputItem
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attached import Attached
+from antiphon.render.attachments import Attached
 from antiphon.render.messages import Frame, Rendered, framed, render_chat
-from antiphon.render.tools import Hosting, declares
+from antiphon.render.tools.declarations import Hosting, declares
 from antiphon.service.aim import Aim, Mould
 from antiphon.service.compat import asks_nothing, granted
 from antiphon.service.insisting import AskedAgain, check_grammars, has_grammars, rules_of

@@ -20,7 +20,7 @@ from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import CustomToolCall, CustomToolCallOutput, FunctionCall, FunctionCallOutput
 from antiphon.protocol.types.items import ToolOutputPart as Part
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.attached import Attached
+from antiphon.render.attachments import Attached
 from antiphon.render.content import Beholder
 from antiphon.service.attachments import Attachments
 from antiphon.service.journal import insist

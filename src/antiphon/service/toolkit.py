@@ -12,7 +12,7 @@ from antiphon.protocol.types.items import AdditionalTools, InputItem, ToolSearch
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import McpTool
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.render.tools import Hosted
+from antiphon.render.tools.declarations import Hosted
 from antiphon.service.approvals import Approvals
 from antiphon.service.tool_outputs import ToolOutputs
 from antiphon.tools.base import BuiltIn

@@ -26,7 +26,7 @@ from antiphon.core.prompt import (
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.engines.fake.tokens import TEMPLATE
 from antiphon.protocol.types.response import Logprob
-from antiphon.render.template import render_text
+from antiphon.render.template.template import render_text
 from tests.engines.http.dialects import Dialect
 from tests.engines.upstream import STREAM, Writer, answer, event
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from antiphon.render.broken import GAP
+from antiphon.render.control_token_escape import GAP
 from tests.engines.http.asking import post, server
 from tests.engines.http.stub import standing_in
 

@@ -25,7 +25,7 @@ from antiphon.parsers.base import Reading
 from antiphon.parsers.harmony import HarmonyParser
 from antiphon.protocol.types.items import FunctionCall, Message, OutputItem, Reasoning
 from antiphon.protocol.types.response import Response
-from antiphon.render.tools import Offer
+from antiphon.render.tools.declarations import Offer
 
 FOLDER = Path(__file__).parent
 FILES = ("recorded", "malformed")

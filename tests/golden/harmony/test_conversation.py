@@ -9,9 +9,9 @@ from antiphon.core.history.history import make_history
 from antiphon.core.prompt import Json
 from antiphon.protocol.types.items import FunctionCall, InputItem
 from antiphon.protocol.types.response import Response
-from antiphon.render.attached import Attached
-from antiphon.render.gpt_oss import Demand, set_scene
-from antiphon.render.harmony import render_harmony
+from antiphon.render.attachments import Attached
+from antiphon.render.harmony.renderer import render_harmony
+from antiphon.render.harmony.system import Demand, set_scene
 from antiphon.render.messages import render_chat
 from tests.golden.harmony.cases import Case, play, spelled, tokens
 from tests.render.asked import ALL, function_output, request, user

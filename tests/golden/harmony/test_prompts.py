@@ -19,8 +19,8 @@ from openai_harmony import (  # type: ignore[import-untyped]
 )
 
 from antiphon.core.prompt import ChatPrompt, Json
-from antiphon.render.gpt_oss import Scene
-from antiphon.render.harmony import render_harmony
+from antiphon.render.harmony.renderer import render_harmony
+from antiphon.render.harmony.system import Scene
 from tests.golden.harmony.cases import FOLDER, spelled
 
 TODAY = "2025-06-28"

@@ -12,8 +12,8 @@ from antiphon.parsers.base import Reading
 from antiphon.parsers.choose import Manner
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import TextFormat
-from antiphon.render.broken import break_up, is_harmless
-from antiphon.render.tool_prompt import FORMAT, in_words
+from antiphon.render.control_token_escape import break_up, is_harmless
+from antiphon.render.template.tool_prompt import FORMAT, in_words
 from antiphon.service.sampling import constraint
 from antiphon.service.tongues.base import Heard, Now, is_much, is_thoughtless
 

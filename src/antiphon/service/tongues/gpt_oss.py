@@ -14,7 +14,7 @@ from antiphon.errors import StartupError, UnsupportedParameter
 from antiphon.parsers.base import Reading
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import StructuralTagFormat
-from antiphon.render.gpt_oss import Demand, builtins_of, demanded, others_of, set_scene, without_builtins
+from antiphon.render.harmony.system import Demand, builtins_of, demanded, others_of, set_scene, without_builtins
 from antiphon.render.registry import load_renderer
 from antiphon.service.sampling import constraint, stops
 from antiphon.service.tongues.base import Heard, Now, means

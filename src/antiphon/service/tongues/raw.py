@@ -9,10 +9,10 @@ from antiphon.parsers.calls.registry import load_format
 from antiphon.parsers.choose import Manner
 from antiphon.parsers.thoughts import THOUGHTS, closed, opens
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.render.broken import break_up, quote
-from antiphon.render.effort import effort_variables, known_variables
-from antiphon.render.template import knows_tools, render_text
-from antiphon.render.tool_prompt import FORMAT, in_words
+from antiphon.render.control_token_escape import break_up, quote
+from antiphon.render.template.reasoning_effort import effort_variables, known_variables
+from antiphon.render.template.template import knows_tools, render_text
+from antiphon.render.template.tool_prompt import FORMAT, in_words
 from antiphon.service.sampling import constraint
 from antiphon.service.tongues.base import Heard, Now, is_much, is_thoughtless, means
 from antiphon.service.tongues.demands import Demand, Demands, told_of_form

@@ -1,8 +1,8 @@
 """Tool declarations → what a model is offered: chat function schemas under plain, unique names.
 
 What the server runs itself is offered too: the functions of built-in tools (`Hosted`), and what MCP servers listed, as
-the history has it. So are tools of the client's that models do not know (render/client_tools.py). A kind of tool that
-nothing here can run is not offered. It is named in `ignored`, and refused where tool_choice demands it.
+the history has it. So are tools of the client's that models do not know (render/tools/client_tools.py). A kind of
+tool that nothing here can run is not offered. It is named in `ignored`, and refused where tool_choice demands it.
 
 While the client searches for tools itself (tool_search), deferred ones are offered when a search has found them.
 """
@@ -39,7 +39,7 @@ from antiphon.protocol.types.tools import (
     Tool,
     ToolSearchTool,
 )
-from antiphon.render.client_tools import (
+from antiphon.render.tools.client_tools import (
     CLIENT_KINDS,
     CONTAINER,
     LOCAL_SHELL,
@@ -49,12 +49,12 @@ from antiphon.render.client_tools import (
     offered_function,
     searched,
 )
-from antiphon.render.offers import Hosted as Hosted
-from antiphon.render.offers import Hosting as Hosting
-from antiphon.render.offers import Key, offered_name, own
-from antiphon.render.offers import Offer as Offer
-from antiphon.render.offers import Offered as Offered
-from antiphon.render.offers import nothing_hosted as nothing_hosted
+from antiphon.render.tools.offered_tools import Hosted as Hosted
+from antiphon.render.tools.offered_tools import Hosting as Hosting
+from antiphon.render.tools.offered_tools import Key, offered_name, own
+from antiphon.render.tools.offered_tools import Offer as Offer
+from antiphon.render.tools.offered_tools import Offered as Offered
+from antiphon.render.tools.offered_tools import nothing_hosted as nothing_hosted
 
 NOT_SO: Final = "It cannot be run as it is declared."
 

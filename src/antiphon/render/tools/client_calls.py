@@ -1,6 +1,7 @@
 """Calls of the client's own tools: what a model said → the item that the client expects, and back for the history.
 
-What a model said fits the schema of `accepted` (render/client_tools.py). Where that is wider than what was offered, one
+What a model said fits the schema of `accepted` (render/tools/client_tools.py). Where that is wider than what was
+offered, one
 thing only can be meant: one text is one command, a list that calls a shell is that shell's command, the lines of a new
 file that lack their marks get them.
 """
@@ -26,7 +27,7 @@ from antiphon.protocol.types.builtin_items import (
 )
 from antiphon.protocol.types.items import ApplyPatchCall, LocalShellCall, ShellCall, ToolSearchCall
 from antiphon.protocol.types.tools import LocalEnvironment
-from antiphon.render.client_tools import APPLY_PATCH, LOCAL_SHELL, SHELL, TOOL_SEARCH, accepted
+from antiphon.render.tools.client_tools import APPLY_PATCH, LOCAL_SHELL, SHELL, TOOL_SEARCH, accepted
 
 _SHELLS: Final = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash"})
 _FLAGS: Final = frozenset({"-c", "-lc"})

@@ -9,7 +9,7 @@ from antiphon.core.prompt import Json
 from antiphon.errors import AntiphonError, InvalidValue, McpFailed, UnsupportedParameter
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import AllowedTools, CustomChoice, FunctionChoice, HostedChoice, McpChoice
-from antiphon.render.tools import Offer, Offered
+from antiphon.render.tools.declarations import Offer, Offered
 
 
 class Chosen(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Tools that the client runs and that models do not know: each is offered as a function, and its call mapped back.
 
-    declared                                      offered        the call becomes (render/client_calls.py)
+    declared                                      offered        the call becomes (render/tools/client_calls.py)
     shell, without an environment or local        shell          shell_call
     local_shell                                   local_shell    local_shell_call
     apply_patch                                   apply_patch    apply_patch_call

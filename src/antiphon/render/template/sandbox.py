@@ -16,7 +16,7 @@ from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from antiphon.render.traced import Traced, is_own, join, own
+from antiphon.render.template.provenance_str import Traced, is_own, join, own
 
 
 class Literals(CodeGenerator):

@@ -19,7 +19,7 @@ from antiphon.core.harmony import FUNCTIONS
 from antiphon.core.prompt import ChatPrompt, Constraint, Json, JsonObject, JsonSchema
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
-from antiphon.render.gpt_oss_grammar import grammar, tag
+from antiphon.render.harmony.grammar import grammar, tag
 
 Form = JsonSchemaFormat | JsonObjectFormat
 Means = Literal["json", "lark", "tag"]  # constraints that an engine may take

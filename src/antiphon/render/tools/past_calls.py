@@ -45,8 +45,8 @@ from antiphon.protocol.types.items import (
     WebSearchCall,
 )
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
-from antiphon.render.client_calls import said
-from antiphon.render.tools import Offered
+from antiphon.render.tools.client_calls import said
+from antiphon.render.tools.declarations import Offered
 
 ServerCall = FileSearchCall | WebSearchCall | CodeInterpreterCall | ImageGenerationCall | McpCall
 Returned = str | Sequence[MessagePart]

@@ -9,7 +9,7 @@ from typing import Final
 from jinja2 import TemplateSyntaxError, meta
 
 from antiphon.core.prompt import Json
-from antiphon.render.sandbox import Sandbox
+from antiphon.render.template.sandbox import Sandbox
 
 NAMES: Final = frozenset(
     {"enable_thinking", "thinking", "thinking_mode", "thinking_budget", "reasoning_effort", "thinking_effort"}

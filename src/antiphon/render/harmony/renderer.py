@@ -21,8 +21,8 @@ from msgspec.json import decode, encode
 from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FUNCTIONS, MESSAGE, START, Channel, vocabulary
 from antiphon.core.prompt import ChatPrompt, Json, TokenPrompt
 from antiphon.protocol.types.response import JsonSchemaFormat
-from antiphon.render.gpt_oss import FINAL, Form, Scene
-from antiphon.render.typescript import namespace
+from antiphon.render.harmony.system import FINAL, Form, Scene
+from antiphon.render.harmony.typescript import namespace
 
 CHANNELS: Final = "# Valid channels: analysis, commentary, final. Channel must be included for every message."
 TO_COMMENTARY: Final = f"Calls to these tools must go to the commentary channel: '{FUNCTIONS}'."

@@ -1,16 +1,28 @@
 """What tools that the server ran have given, as a model is told it: pictures where it can see them, never as text.
 
 Pictures of the last calls are shown, within a bound: a tool that gives hundreds does not make a prompt impossible.
+
+Calls that a client was asked about, as a model is told of them: as calls like any other, and what came of them.
+
+A model that reads how it asked in words would ask in words again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
 from antiphon.core.deltas import Said
-from antiphon.protocol.types.items import InputImage, InputText, MessagePart
+from antiphon.protocol.types.items import (
+    InputImage,
+    InputItem,
+    InputText,
+    McpApprovalRequest,
+    McpApprovalResponse,
+    McpCall,
+    MessagePart,
+)
 
 MOST_PICTURES: Final = 32
 MOST_CHARACTERS: Final = 16 * 1024 * 1024  # of their data
@@ -73,3 +85,32 @@ def _short(block: dict[str, Any], field: str) -> dict[str, Any]:
 
 def _size(picture: InputImage) -> int:
     return 0 if picture.image_url is UNSET or picture.image_url is None else len(picture.image_url)
+
+
+UNDECIDED: Final = "[This call was not run: nobody has allowed it yet.]"
+ALLOWED: Final = "[The user has allowed this call. What came of it is not known.]"
+
+
+class Asked:
+    """What a history says about all of them."""
+
+    def __init__(self, items: Iterable[InputItem]) -> None:
+        self._answers: dict[str, McpApprovalResponse] = {}
+        self._ran: set[str] = set()
+        for item in items:
+            if type(item) is McpApprovalResponse:
+                self._answers[item.approval_request_id] = item
+            elif type(item) is McpCall and item.approval_request_id:
+                self._ran.add(item.approval_request_id)
+
+    def outcome(self, request: McpApprovalRequest) -> str | None:
+        """None: it was run, and is told where that is told."""
+        name = "" if request.id is UNSET else request.id
+        if name in self._ran:
+            return None
+        answer = self._answers.get(name)
+        if answer is None:
+            return UNDECIDED
+        if answer.approve:
+            return ALLOWED
+        return f"[The user did not allow this call{f': {answer.reason}' if answer.reason else '.'}]"

@@ -1,0 +1,1 @@
+"""Chat messages to Harmony tokens for gpt-oss models."""

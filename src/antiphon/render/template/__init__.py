@@ -1,0 +1,1 @@
+"""Chat messages to prompt text by the model's own chat template, in a sandbox."""
