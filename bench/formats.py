@@ -26,7 +26,7 @@ from antiphon.core.prompt import Chunk, TextPrompt
 from antiphon.parsers.base import PLAIN, Reading
 from antiphon.parsers.calls.registry import FORMATS, load_format
 from antiphon.parsers.raw import RawParser
-from antiphon.parsers.thoughts import THOUGHTS
+from antiphon.parsers.reasoning.formats import THOUGHTS
 from bench.table import Row, grid, table
 from tests.golden.calls.recordings import Recording, load, play, schemas
 

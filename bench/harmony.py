@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from antiphon.core.prompt import Chunk, TokenPrompt
 from antiphon.parsers.base import PLAIN, Parser, Reading
-from antiphon.parsers.harmony import HarmonyParser
+from antiphon.parsers.harmony.parser import HarmonyParser
 from antiphon.parsers.raw import RawParser
 from bench.formats import PROSE
 from bench.table import Row, table

@@ -10,7 +10,7 @@ from antiphon.core.prompt import Chunk, TextPrompt
 from antiphon.parsers.base import Reading
 from antiphon.parsers.calls.registry import FORMATS
 from antiphon.parsers.raw import RawParser
-from antiphon.parsers.thoughts import THOUGHTS
+from antiphon.parsers.reasoning.formats import THOUGHTS
 from antiphon.render.tools.declarations import Offer
 from drills.findings import Figure, Findings
 from drills.forged import tool

@@ -1,10 +1,10 @@
 # ruff: noqa: E501 - rows of a table are as long as they are
 """docs/tool-calls.md, made from the registry of tool-call formats and what was recorded of each."""
 
-from antiphon.parsers.calls.marked import MOST_CALLS, MOST_FAILURES
+from antiphon.parsers.calls.delimited_calls import MOST_CALLS, MOST_FAILURES
 from antiphon.parsers.calls.registry import FORMATS, load_format
-from antiphon.parsers.json_leap import CONTAINER, DEEPEST
-from antiphon.parsers.json_mend import MOST_ESCAPES, MOST_MENDS, MOST_PARTS
+from antiphon.parsers.json.repair import MOST_ESCAPES, MOST_MENDS, MOST_PARTS
+from antiphon.parsers.json.skip import CONTAINER, DEEPEST
 from tests.golden.calls.recordings import load
 
 SHOWN = 100  # characters of an example

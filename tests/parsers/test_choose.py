@@ -9,9 +9,9 @@ from msgspec import Struct
 from antiphon.core.prompt import Reads
 from antiphon.errors import StartupError
 from antiphon.parsers.calls.registry import FORMATS
-from antiphon.parsers.choose import Manner, check_reads, choose_manner, named_manner
-from antiphon.parsers.families import CALL_NAMES, CALL_WORDS, FAMILIES, THOUGHT_NAMES, THOUGHT_WORDS, UNREAD
-from antiphon.parsers.thoughts import THOUGHTS
+from antiphon.parsers.detection import Manner, check_reads, choose_manner, named_manner
+from antiphon.parsers.model_families import CALL_NAMES, CALL_WORDS, FAMILIES, THOUGHT_NAMES, THOUGHT_WORDS, UNREAD
+from antiphon.parsers.reasoning.formats import THOUGHTS
 
 AUTO = Reads()
 

@@ -4,8 +4,8 @@ import pytest
 
 from antiphon.core.harmony import CHANNEL, CONSTRAIN, START
 from antiphon.core.prompt import Reads
-from antiphon.parsers.choose import choose_manner
-from antiphon.parsers.gpt_oss_header import Address, Part, address, called, read_header
+from antiphon.parsers.detection import choose_manner
+from antiphon.parsers.harmony.header import Address, Part, address, called, read_header
 
 TEMPLATE = "{{ '<|start|>assistant<|channel|>analysis<|message|>' }}…<|call|>"
 

@@ -13,7 +13,7 @@ from antiphon.core.deltas import CallDone, CallStarted, Delta, Text, Thought
 from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FIRST_CONTROL, MESSAGE, RETURN, START, vocabulary
 from antiphon.core.prompt import Chunk, Finish, TextPrompt, TokenPrompt
 from antiphon.parsers.base import Reading
-from antiphon.parsers.harmony import HarmonyParser
+from antiphon.parsers.harmony.parser import HarmonyParser
 from antiphon.protocol.types.response import Logprob
 from tests.cpu import cpu_time
 from tests.golden.harmony.cases import schema, tokens

@@ -8,7 +8,7 @@ from antiphon.core.deltas import Delta, Text, Thought
 from antiphon.core.prompt import Chunk, Counts, TokenPrompt
 from antiphon.core.stop_strings import StopCut
 from antiphon.parsers.base import Enough, Reading
-from antiphon.parsers.harmony import HarmonyParser
+from antiphon.parsers.harmony.parser import HarmonyParser
 from antiphon.protocol.types.response import Logprob
 from tests.golden.harmony.cases import tokens
 

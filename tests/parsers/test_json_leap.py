@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.parsers.json_leap import CONTAINER, DEEPEST, LONG, after, leap
+from antiphon.parsers.json.skip import CONTAINER, DEEPEST, LONG, after, leap
 
 
 @pytest.mark.parametrize(

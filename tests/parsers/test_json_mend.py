@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from antiphon.parsers.json_leap import DEEPEST
-from antiphon.parsers.json_mend import MOST_ESCAPES, MOST_MENDS, MOST_PARTS, JsonMend, scalar
+from antiphon.parsers.json.repair import MOST_ESCAPES, MOST_MENDS, MOST_PARTS, JsonMend, scalar
+from antiphon.parsers.json.skip import DEEPEST
 
 BREAKAGES = ['"', "'", "\\", ",", ":", "{", "}", "[", "]", "x", " ", "\n", "True", "(", ")", "<", "=", "\\u12", "\\x"]
 LETTERS = "abc \"\\\n\té{}[],:'\u2028<😀`"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from antiphon.parsers.json_string import JsonString, Unquoted
+from antiphon.parsers.json.string import JsonString, Unquoted
 
 
 def read(quote: str, parts: str | list[str]) -> str:

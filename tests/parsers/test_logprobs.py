@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from antiphon.core.deltas import Delta, Text
 from antiphon.core.prompt import Chunk
 from antiphon.parsers.base import PLAIN, Reading
-from antiphon.parsers.ledger import Ledger
+from antiphon.parsers.logprob_alignment import Ledger
 from antiphon.parsers.raw import RawParser
-from antiphon.parsers.thoughts import THOUGHTS
+from antiphon.parsers.reasoning.formats import THOUGHTS
 from antiphon.protocol.types.response import Logprob
 from tests.parsers.said import NO_PROMPT, everything
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.parsers.partial_json import StringProperty
+from antiphon.parsers.json.partial import StringProperty
 from tests.cpu import cpu_time
 from tests.parsers.cuts import CUTS, pieces
 

@@ -9,7 +9,7 @@ from antiphon.core.prompt import ChatPrompt, Chunk, Prompt, Segment, TextPrompt
 from antiphon.parsers.base import Reading
 from antiphon.parsers.calls.registry import FORMATS
 from antiphon.parsers.raw import RawParser
-from antiphon.parsers.thoughts import THOUGHTS, closed, opens
+from antiphon.parsers.reasoning.formats import THOUGHTS, closed, opens
 from tests.cpu import cpu_time
 from tests.parsers.cuts import CUTS, pieces
 from tests.parsers.said import NO_PROMPT, everything, joined, opened

@@ -8,7 +8,7 @@ from antiphon.core.deltas import CallDelta, CallStarted, Text, Thought
 from antiphon.core.prompt import CallPiece, Chunk
 from antiphon.core.zero_width import BEFORE, GAP, without_gaps
 from antiphon.parsers.base import Reading
-from antiphon.parsers.unbroken import UnbrokenChat, UnbrokenRaw
+from antiphon.parsers.unescape import UnbrokenChat, UnbrokenRaw
 from antiphon.render.control_strings import CONTROL_STRINGS
 from antiphon.render.control_token_escape import broken
 from tests.parsers.said import NO_PROMPT

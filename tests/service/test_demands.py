@@ -8,7 +8,7 @@ import pytest
 from antiphon.core.deltas import Text, Thought
 from antiphon.core.prompt import ChatPrompt, Chunk, Grammar, Json, JsonObject, JsonSchema
 from antiphon.parsers.base import Reading
-from antiphon.parsers.choose import Manner
+from antiphon.parsers.detection import Manner
 from antiphon.parsers.raw import RawParser
 from antiphon.protocol.schemas.grammars import knows_lark, ungrammatical
 from antiphon.protocol.types.request import CreateResponse

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Put
-from antiphon.parsers.partial_json import StringProperty
+from antiphon.parsers.json.partial import StringProperty
 from antiphon.render.tools.client_calls import cut, made
 from antiphon.render.tools.client_tools import CLIENT_KINDS, CONTAINER
 from antiphon.render.tools.declarations import Offer

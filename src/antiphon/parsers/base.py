@@ -18,7 +18,7 @@ from antiphon.core.prompt import Chunk, Json, Prompt
 class Reading(Struct, frozen=True, kw_only=True):
     """How the raw output of a model is to be read. Settled before it runs; nothing is found out from what it says."""
 
-    thoughts: str | None = None  # a name in parsers/thoughts.py; None: it does not think, or nobody asked what
+    thoughts: str | None = None  # a name in parsers/reasoning/formats.py; None: it does not think, or nobody asked what
     calls: str | None = None  # a name in parsers/calls/registry.py; None: nothing was offered
     unseen: bool = False  # the engine made the prompt itself, and it may have ended within a thought
     brackets: bool = False  # the answer is JSON: with a bracket it begins, though the prompt has opened a thought

@@ -12,9 +12,9 @@ from antiphon.core.prompt import Chunk, Prompt
 from antiphon.parsers.base import PLAIN, Reading
 from antiphon.parsers.calls.base import CallFormat, Piece, Said
 from antiphon.parsers.calls.registry import load_format
-from antiphon.parsers.ledger import Ledger
-from antiphon.parsers.splitter import Splitter
-from antiphon.parsers.thoughts import THOUGHTS, opens
+from antiphon.parsers.logprob_alignment import Ledger
+from antiphon.parsers.reasoning.formats import THOUGHTS, opens
+from antiphon.parsers.reasoning.splitter import Splitter
 
 
 class RawParser:

@@ -8,10 +8,10 @@ from antiphon.parsers.base import Parser
 
 PARSERS: dict[str, str] = {
     "chat": "antiphon.parsers.chat:ChatParser",
-    "harmony": "antiphon.parsers.harmony:HarmonyParser",
+    "harmony": "antiphon.parsers.harmony.parser:HarmonyParser",
     "raw": "antiphon.parsers.raw:RawParser",
-    "unbroken chat": "antiphon.parsers.unbroken:UnbrokenChat",
-    "unbroken raw": "antiphon.parsers.unbroken:UnbrokenRaw",
+    "unbroken chat": "antiphon.parsers.unescape:UnbrokenChat",
+    "unbroken raw": "antiphon.parsers.unescape:UnbrokenRaw",
 }
 
 

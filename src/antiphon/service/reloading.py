@@ -18,7 +18,7 @@ from antiphon.config.tables import TABLES
 from antiphon.engines.building import about, reads_of, seats
 from antiphon.engines.pool import Pool
 from antiphon.errors import StartupError
-from antiphon.parsers.choose import check_reads
+from antiphon.parsers.detection import check_reads
 from antiphon.service.keys import Keys
 from antiphon.service.models import Models
 from antiphon.service.naming import naming

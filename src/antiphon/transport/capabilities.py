@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from antiphon.engines.base import Capabilities, State
 from antiphon.errors import AntiphonError
-from antiphon.parsers.choose import Manner
+from antiphon.parsers.detection import Manner
 from antiphon.service.compat import ENGINE_ONLY
 from antiphon.service.models import Served
 from antiphon.service.tongues import heard_as

@@ -22,7 +22,7 @@ from antiphon.core.prompt import Chunk, Json, Sampling, TokenPrompt, Work
 from antiphon.engines.fake import FakeEngine
 from antiphon.ids import Prefix
 from antiphon.parsers.base import Reading
-from antiphon.parsers.harmony import HarmonyParser
+from antiphon.parsers.harmony.parser import HarmonyParser
 from antiphon.protocol.types.items import FunctionCall, Message, OutputItem, Reasoning
 from antiphon.protocol.types.response import Response
 from antiphon.render.tools.declarations import Offer

@@ -1,6 +1,7 @@
 """What models of each family said when they thought, with its source and what comes of it.
 
-A file here is named by the row of parsers/thoughts.py and holds a list of recordings. `prompt` is what the prompt ended
+A file here is named by the row of parsers/reasoning/formats.py and holds a list of recordings. `prompt` is what the
+prompt ended
 with, if it matters; `unseen`: the engine made the prompt. Expected is what was thought, said and called, in order.
 """
 

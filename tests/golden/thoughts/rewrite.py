@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from antiphon.parsers.thoughts import THOUGHTS
+from antiphon.parsers.reasoning.formats import THOUGHTS
 from tests.golden.thoughts.recordings import FOLDER, load, play
 
 

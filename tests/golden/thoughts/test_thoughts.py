@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.parsers.thoughts import THOUGHTS
+from antiphon.parsers.reasoning.formats import THOUGHTS
 from tests.golden.thoughts.recordings import FOLDER, Recording, load, play
 
 UNRECORDED = {"think"}  # no family, but the marks of several that are

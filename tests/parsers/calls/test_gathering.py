@@ -6,9 +6,9 @@ import pytest
 
 from antiphon.core.deltas import CallDelta, CallStarted
 from antiphon.parsers.calls.base import Said
+from antiphon.parsers.calls.delimited_calls import GATHERED, MarkedCalls
 from antiphon.parsers.calls.gemma import FunctionGemmaCalls
 from antiphon.parsers.calls.json_families import HermesCalls, KimiK2Calls, MistralCalls
-from antiphon.parsers.calls.marked import GATHERED, MarkedCalls
 from antiphon.parsers.calls.pythonic import Lfm2Calls
 from antiphon.parsers.calls.tagged import GlmCalls, QwenCoderCalls
 from tests.parsers.calls.reading import STRING, tool

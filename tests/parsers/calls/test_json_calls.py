@@ -7,6 +7,7 @@ import pytest
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece, Said
+from antiphon.parsers.calls.delimited_calls import MOST_CALLS, MOST_FAILURES
 from antiphon.parsers.calls.json_families import (
     BareCalls,
     DeepseekV3Calls,
@@ -16,7 +17,6 @@ from antiphon.parsers.calls.json_families import (
     MistralCalls,
     XlamCalls,
 )
-from antiphon.parsers.calls.marked import MOST_CALLS, MOST_FAILURES
 from antiphon.parsers.calls.registry import FORMATS, load_format
 from tests.parsers.calls.reading import read
 

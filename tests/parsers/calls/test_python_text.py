@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.parsers.calls.python_text import MOST_CODES, Escapes, end_of_string, whole_until
-from antiphon.parsers.calls.python_words import number_run, word_as_json
+from antiphon.parsers.calls.python_strings import (
+    MOST_CODES,
+    Escapes,
+    end_of_string,
+    number_run,
+    whole_until,
+    word_as_json,
+)
 
 
 def turned(text: str) -> str:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta
-from antiphon.parsers.calls.marked import GATHERED
+from antiphon.parsers.calls.delimited_calls import GATHERED
+from antiphon.parsers.calls.literal_style import MOST_VALUES
 from antiphon.parsers.calls.pythonic import Lfm2Calls, Llama4PythonicCalls, Olmo3Calls, PythonicCalls
-from antiphon.parsers.calls.script import MOST_VALUES
 from tests.parsers.calls.reading import STRING, arguments, read, tool
 from tests.parsers.cuts import CUTS, pieces
 

@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.core.prompt import Json
-from antiphon.parsers.calls.schemas import ANY, UNKNOWN, Offered, Parameters
+from antiphon.parsers.calls.parameter_schemas import ANY, UNKNOWN, Offered, Parameters
 from tests.parsers.calls.reading import tool
 
 

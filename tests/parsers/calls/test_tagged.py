@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.deltas import CallDelta
 from antiphon.parsers.calls.base import Said
-from antiphon.parsers.calls.marked import GATHERED, MOST_CALLS
+from antiphon.parsers.calls.delimited_calls import GATHERED, MOST_CALLS
 from antiphon.parsers.calls.tagged import (
     DeepSeekV32Calls,
     GlmCalls,

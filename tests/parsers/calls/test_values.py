@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.parsers.calls.schemas import ANY, TEXT
-from antiphon.parsers.calls.values import Value, as_json, json_object, whole
+from antiphon.parsers.calls.parameter_schemas import ANY, TEXT
+from antiphon.parsers.calls.typed_values import Value, as_json, json_object, whole
 from tests.parsers.cuts import CUTS, pieces
 
 TYPES = st.sampled_from(

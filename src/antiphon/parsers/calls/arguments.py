@@ -5,9 +5,9 @@ None, null and an empty string are no arguments: {}. A string of anything else s
 
 from typing import Final, Protocol
 
-from antiphon.parsers.json_leap import WHITE
-from antiphon.parsers.json_mend import MOST_ESCAPES, JsonMend
-from antiphon.parsers.json_string import JsonString, Unquoted
+from antiphon.parsers.json.repair import MOST_ESCAPES, JsonMend
+from antiphon.parsers.json.skip import WHITE
+from antiphon.parsers.json.string import JsonString, Unquoted
 
 NOTHING: Final = "{}"
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from antiphon.core.prompt import Json
-from antiphon.parsers.calls.finder import Finder
-from antiphon.parsers.calls.literal_call import LiteralCall
-from antiphon.parsers.calls.literal_calls import LiteralCalls
-from antiphon.parsers.calls.marked import Frame, OneCall, Wait
-from antiphon.parsers.calls.script import Script
+from antiphon.parsers.calls.delimited_calls import Frame, OneCall, Wait
+from antiphon.parsers.calls.literal_call import LiteralCall, LiteralCalls
+from antiphon.parsers.calls.literal_style import Script
+from antiphon.parsers.calls.marker_search import Finder
 
 _CALL: Final = "call:"
 _KEY_ENDS: Final = frozenset(":,{}[]<")

@@ -2,14 +2,19 @@
 
 (name) ──opener──▶ (literals) ──first value──▶ started ──closer──▶ over
   └──no name, or nothing that arguments begin with: misfit
+
+What all families share that write calls as literals: bounds.
 """
 
+from collections.abc import Mapping
+
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
+from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.literals import Literals
-from antiphon.parsers.calls.marked import Wait
-from antiphon.parsers.calls.schemas import Offered
-from antiphon.parsers.calls.script import Budget, Script
+from antiphon.parsers.calls.delimited_calls import MarkedCalls, Wait
+from antiphon.parsers.calls.literal_style import Budget, Script
+from antiphon.parsers.calls.parameter_schemas import Offered
+from antiphon.parsers.calls.python_literals import Literals
 from antiphon.parsers.calls.tagged_call import LONGEST_NAME, is_name
 
 
@@ -78,3 +83,13 @@ class LiteralCall:
     def _end(self, out: list[Piece]) -> None:
         out.append(CallDone(self.number))
         self.over = True
+
+
+class LiteralCalls(MarkedCalls):
+    def __init__(self, tools: Mapping[str, Json], fresh: bool = False) -> None:
+        super().__init__(tools, fresh)
+        self._budget = Budget()
+        self._offered = Offered(tools)
+
+    def _is_spent(self) -> bool:
+        return self._budget.spent

@@ -8,10 +8,9 @@ from typing import ClassVar
 
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.literal_call import LiteralCall
-from antiphon.parsers.calls.literal_calls import LiteralCalls
-from antiphon.parsers.calls.marked import MOST_MARKS, Frame, OneCall, after_space
-from antiphon.parsers.calls.script import Script
+from antiphon.parsers.calls.delimited_calls import MOST_MARKS, Frame, OneCall, after_space
+from antiphon.parsers.calls.literal_call import LiteralCall, LiteralCalls
+from antiphon.parsers.calls.literal_style import Script
 
 _BETWEEN = ("[", "]", ",", ";")
 _LOOSE = ("[", ",", ";")

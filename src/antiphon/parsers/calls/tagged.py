@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.marked import Frame, MarkedCalls, OneCall
-from antiphon.parsers.calls.schemas import Offered
+from antiphon.parsers.calls.delimited_calls import Frame, MarkedCalls, OneCall
+from antiphon.parsers.calls.parameter_schemas import Offered
 from antiphon.parsers.calls.tagged_call import WAIT_FOR_TAG, Lookout, TaggedCall, Tags
 
 _DSML = "｜DSML｜"

@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.parsers.calls.base import Piece
-from antiphon.parsers.calls.finder import Finder, Search
-from antiphon.parsers.calls.marked import GATHERED, Wait, after_space
-from antiphon.parsers.calls.schemas import ANY, TEXT, UNKNOWN, Offered
-from antiphon.parsers.calls.values import Value, json_object, quoted, whole
+from antiphon.parsers.calls.delimited_calls import GATHERED, Wait, after_space
+from antiphon.parsers.calls.marker_search import Finder, Search
+from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, UNKNOWN, Offered
+from antiphon.parsers.calls.typed_values import Value, json_object, quoted, whole
 
 LONGEST_NAME: Final = 256
 MOST_PARAMETERS: Final = 320

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from antiphon.engines.base import Capabilities
-from antiphon.parsers.choose import Manner, choose_manner, named_manner
+from antiphon.parsers.detection import Manner, choose_manner, named_manner
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.tongues.base import Heard as Heard
 from antiphon.service.tongues.base import Tongue as Tongue

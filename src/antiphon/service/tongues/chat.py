@@ -9,7 +9,7 @@ from operator import is_
 from antiphon.core.prompt import ChatPrompt, Prompt
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import Reading
-from antiphon.parsers.choose import Manner
+from antiphon.parsers.detection import Manner
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import TextFormat
 from antiphon.render.control_token_escape import break_up, is_harmless

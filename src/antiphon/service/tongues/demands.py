@@ -22,8 +22,8 @@ from antiphon.parsers.base import Reading
 from antiphon.parsers.calls.base import Thinking, Wish
 from antiphon.parsers.calls.grammar import JSON_LIST, MOST_CALLS, write_grammar
 from antiphon.parsers.calls.registry import load_format
-from antiphon.parsers.choose import Manner
-from antiphon.parsers.thoughts import THOUGHTS
+from antiphon.parsers.detection import Manner
+from antiphon.parsers.reasoning.formats import THOUGHTS
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
 from antiphon.service.sampling import constraint

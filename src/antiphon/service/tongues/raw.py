@@ -6,8 +6,8 @@ from antiphon.core.prompt import ChatPrompt, Prompt, Template, TextPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import PLAIN, Reading
 from antiphon.parsers.calls.registry import load_format
-from antiphon.parsers.choose import Manner
-from antiphon.parsers.thoughts import THOUGHTS, closed, opens
+from antiphon.parsers.detection import Manner
+from antiphon.parsers.reasoning.formats import THOUGHTS, closed, opens
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.control_token_escape import break_up, quote
 from antiphon.render.template.reasoning_effort import effort_variables, known_variables

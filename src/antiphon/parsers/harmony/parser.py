@@ -29,8 +29,8 @@ from antiphon.core.harmony import (
 )
 from antiphon.core.prompt import Chunk, Counts, Extras, Prompt, TokenPrompt
 from antiphon.parsers.base import PLAIN, Enough, Reading
-from antiphon.parsers.gpt_oss_header import Address, Header, Part, address, read_header
-from antiphon.parsers.gpt_oss_items import Items, Kind
+from antiphon.parsers.harmony.header import Address, Header, Part, address, read_header
+from antiphon.parsers.harmony.items import Items, Kind
 from antiphon.protocol.types.response import Logprob
 
 LONGEST_HEADER: Final = 96  # tokens: twice what it takes with the longest name of a tool

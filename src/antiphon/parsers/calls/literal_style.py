@@ -4,8 +4,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.parsers.calls.marked import Wait
-from antiphon.parsers.calls.python_text import Escapes
+from antiphon.parsers.calls.delimited_calls import Wait
+from antiphon.parsers.calls.python_strings import Escapes
 
 MOST_VALUES: Final = 320  # in an answer; plain numbers do not count
 

@@ -18,7 +18,7 @@ from antiphon.core.deltas import CallDelta
 from antiphon.core.prompt import Grammar, Json
 from antiphon.parsers.calls.arguments import Flow
 from antiphon.parsers.calls.base import Piece, Said, Wish
-from antiphon.parsers.calls.finder import Finder, Search
+from antiphon.parsers.calls.marker_search import Finder, Search
 
 MOST_CALLS: Final = 64
 MOST_FAILURES: Final = 128

@@ -11,7 +11,7 @@ from msgspec import Struct
 from antiphon.core.prompt import Reads
 from antiphon.errors import StartupError
 from antiphon.parsers.calls.registry import FORMATS
-from antiphon.parsers.families import (
+from antiphon.parsers.model_families import (
     CALL_NAMES,
     CALL_WORDS,
     FAMILIES,
@@ -21,7 +21,7 @@ from antiphon.parsers.families import (
     UNREAD,
     Family,
 )
-from antiphon.parsers.thoughts import THOUGHTS
+from antiphon.parsers.reasoning.formats import THOUGHTS
 
 AUTO, NONE = "auto", "none"
 USUAL_CALLS, USUAL_THOUGHTS = "hermes", "think"

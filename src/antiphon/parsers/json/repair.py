@@ -12,8 +12,8 @@ import json
 from enum import IntEnum
 from typing import Final
 
-from antiphon.parsers.json_leap import CONTAINER, DEEPEST, LONG, SHORT, WHITE, after, leap
-from antiphon.parsers.json_string import JsonString
+from antiphon.parsers.json.skip import CONTAINER, DEEPEST, LONG, SHORT, WHITE, after, leap
+from antiphon.parsers.json.string import JsonString
 
 MOST_PARTS: Final = 8192  # commas, and lists and objects by their weight
 MOST_MENDS: Final = 128

@@ -9,8 +9,8 @@ from functools import cache
 from json.encoder import encode_basestring
 from typing import Final
 
-from antiphon.parsers.calls.schemas import ANY, TEXT, type_of
-from antiphon.parsers.json_mend import JsonMend
+from antiphon.parsers.calls.parameter_schemas import ANY, TEXT, type_of
+from antiphon.parsers.json.repair import JsonMend
 
 _FIRSTS: Final = {
     "object": "{",

@@ -1,0 +1,1 @@
+"""The Harmony tokens of gpt-oss models to deltas."""

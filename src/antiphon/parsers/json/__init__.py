@@ -1,0 +1,1 @@
+"""JSON that arrives in pieces: repair, strings and single properties."""

@@ -1,0 +1,1 @@
+"""Reasoning text and answer, separated by the markers of a model family."""
