@@ -7,7 +7,7 @@ which it sees it. All else are bytes.
 import struct
 from pathlib import Path
 
-from antiphon.engines.llamacpp.gguf_file import Tensor, Value, write
+from antiphon.engines.llamacpp.bert_converter import Tensor, Value, write
 from antiphon.render.control_strings import CONTROL_STRINGS
 
 WIDTH, HIDDEN, CONTEXT = 32, 32, 32_768

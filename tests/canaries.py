@@ -14,7 +14,7 @@ from msgspec import Struct
 import antiphon.tools.mcp.session  # noqa: F401 - here, since that takes seconds
 from antiphon.config import Config
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
-from antiphon.engines.building import build_pool
+from antiphon.engines.factory import build_pool
 from antiphon.errors import EngineFailed
 from antiphon.observe.logs import JsonLines, TextLines
 from antiphon.service.issuing import issue

@@ -46,7 +46,7 @@ def test_a_server_before_an_engine_loads_nothing_that_only_others_need_and_what_
 ) -> None:
     assert telling.post(PLAIN)[0] == 200
     known = imported(telling)
-    assert "antiphon.engines.http.openai" in known
+    assert "antiphon.engines.http.adapters.openai" in known
     assert {name.partition(".")[0] for name in known} & PACKAGES == set()
     assert known & OURS == set()
     form = {"type": "json_schema", "name": "a", "schema": SCHEMA}

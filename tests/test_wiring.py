@@ -11,10 +11,10 @@ from antiphon import config as settings_package
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.core.prompt import Reads
-from antiphon.engines.building import build_pool
+from antiphon.engines.factory import build_pool
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
+from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.http.base import HttpSettings
-from antiphon.engines.http.vllm import Vllm
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.pool import Pool
 from antiphon.engines.registry import ENGINES

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.fields import NAMES, TABLE, Cell, Kept, Lacking, Sent
-from antiphon.engines.http.raw_fields import raw_column
+from antiphon.engines.http.fields import NAMES, TABLE, Cell, Kept, Lacking, Sent, raw_column
 from antiphon.engines.registry import ENGINES
 
 TITLES = {

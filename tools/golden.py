@@ -20,11 +20,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.address import Address, TcpAddress, UnixAddress
 from antiphon.engines.base import Deed
-from antiphon.engines.connection import Connection, Hope
+from antiphon.engines.connection import Address, Connection, Hope, TcpAddress, UnixAddress
 from antiphon.engines.http.base import HttpEngine, HttpSettings
-from antiphon.engines.http.place import place
+from antiphon.engines.http.engine_url import place
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import AntiphonError
 from tools.golden_cases import CASES, kind_of

@@ -17,10 +17,10 @@ import pytest
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.engines.address import Address, TcpAddress, UnixAddress, trusted
 from antiphon.engines.client import Client, Deadlines
+from antiphon.engines.connection import Address, TcpAddress, UnixAddress, trusted
+from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.http.base import HttpSettings
-from antiphon.engines.http.vllm import Vllm
 from antiphon.errors import AntiphonError, EngineFailed, Unavailable
 from tests.engines.http.asking import ask
 from tests.engines.http.stub import tcp

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from antiphon.engines import client
-from antiphon.engines.http.calls import Calls
-from antiphon.engines.http.vllm import Vllm
-from antiphon.engines.http.wire import Function, ToolCall
+from antiphon.engines.http.adapters.vllm import Vllm
+from antiphon.engines.http.readers.call_repair import Calls
+from antiphon.engines.http.readers.wire import Function, ToolCall
 from antiphon.engines.sse import MAX_EVENT_BYTES, EventSplitter
 from antiphon.errors import EngineFailed
 from tests.cpu import least_spent_on, slowness

@@ -13,7 +13,7 @@ from antiphon.config import Config
 from antiphon.config.api_keys import given_keys
 from antiphon.config.engines import EngineSpec, ModelSpec
 from antiphon.config.quotas import Quota, TenantSpec
-from antiphon.engines.building import build_pool
+from antiphon.engines.factory import build_pool
 from antiphon.engines.fake.engine import FakeEngine
 from antiphon.engines.pool import Pool
 from antiphon.errors import StartupError

@@ -12,7 +12,7 @@ import pytest
 import antiphon.tools.mcp.session  # noqa: F401 - here, since that takes seconds
 from antiphon.config import Config
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
-from antiphon.engines.building import build_pool
+from antiphon.engines.factory import build_pool
 from antiphon.errors import EngineFailed, StartupError
 from antiphon.wiring import build_app
 from tests.asgi import JSON, call

@@ -4,6 +4,8 @@ The rules every engine keeps (tests/contracts/test_engine.py runs them over the 
 - closing the iterator of `generate` cancels the work and frees what it held;
 - the last chunk has a `finish` and `counts`;
 - a dead, silent or babbling engine raises EngineFailed or Unavailable, within a deadline.
+
+How many tokens an engine says that it read or said, as far as that can be believed: metrics are made of it.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -231,3 +233,12 @@ class GeneratesOnly:
 
     def _undone(self, what: str) -> UnsupportedParameter:
         return UnsupportedParameter(f"The {self.name} engine {what}.", param="model")
+
+
+MOST_TOKENS = 2**40
+
+
+def believed(number: int | None) -> int:
+    if number is None or number <= 0:
+        return 0
+    return number if number < MOST_TOKENS else MOST_TOKENS

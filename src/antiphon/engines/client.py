@@ -15,10 +15,9 @@ from typing import Generic, TypeVar, overload
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
 
-from antiphon.engines.address import Address
-from antiphon.engines.address import UnixAddress as UnixAddress
 from antiphon.engines.base import JSON
-from antiphon.engines.connection import Connection, Hope, Lost
+from antiphon.engines.connection import Address, Connection, Hope, Lost
+from antiphon.engines.connection import UnixAddress as UnixAddress
 from antiphon.engines.sse import EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
 from antiphon.observe.spans import CURRENT, handed_on

@@ -6,10 +6,10 @@ An engine that runs elsewhere is selected by a URL, of which its name here is th
 ENGINES: dict[str, str] = {
     "fake": "antiphon.engines.fake.engine:FakeEngine",
     "llamacpp": "antiphon.engines.llamacpp.engine:LlamaCpp",
-    "llamacpp-server": "antiphon.engines.http.llamacpp_server:LlamaCppServer",
-    "ollama": "antiphon.engines.http.ollama:Ollama",
-    "openai": "antiphon.engines.http.openai:OpenAI",
-    "ovms": "antiphon.engines.http.ovms:Ovms",
-    "sglang": "antiphon.engines.http.sglang:Sglang",
-    "vllm": "antiphon.engines.http.vllm:Vllm",
+    "llamacpp-server": "antiphon.engines.http.adapters.llamacpp_server:LlamaCppServer",
+    "ollama": "antiphon.engines.http.adapters.ollama:Ollama",
+    "openai": "antiphon.engines.http.adapters.openai:OpenAI",
+    "ovms": "antiphon.engines.http.adapters.ovms:Ovms",
+    "sglang": "antiphon.engines.http.adapters.sglang:Sglang",
+    "vllm": "antiphon.engines.http.adapters.vllm:Vllm",
 }

@@ -15,7 +15,7 @@ from antiphon.config.api_keys import given_keys
 from antiphon.config.headings import FAKE, LLAMACPP, MODEL
 from antiphon.config.sources import settings
 from antiphon.config.tables import TABLES
-from antiphon.engines.building import about, reads_of, seats
+from antiphon.engines.factory import about, reads_of, seats
 from antiphon.engines.pool import Pool
 from antiphon.errors import StartupError
 from antiphon.parsers.detection import check_reads

@@ -1,6 +1,6 @@
 """The only place that knows everyone: Config → engine, store → service → app."""
 
-from antiphon.engines.building import build_engine
+from antiphon.engines.factory import build_engine
 from antiphon.wiring.app import build_app
 from antiphon.wiring.lifecycle import Lifecycle
 from antiphon.wiring.parts import build_live, build_store

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from antiphon.config import Config
-from antiphon.engines.building import Progress, build_pool
+from antiphon.engines.factory import Progress, build_pool
 from antiphon.observe import set_up_logging
 from antiphon.service.reloading import Reloading
 from antiphon.transport import server, workers

@@ -3,7 +3,7 @@ from itertools import takewhile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.engines.fake.cache import CHARACTERS, PROMPTS, PrefixCache
+from antiphon.engines.fake.prefix_cache import CHARACTERS, PROMPTS, PrefixCache
 
 prompts = st.lists(st.tuples(st.sampled_from([None, "a"]), st.text(st.sampled_from("ab"), max_size=12)), max_size=30)
 

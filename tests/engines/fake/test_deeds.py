@@ -8,8 +8,8 @@ import pytest
 
 from antiphon.core.prompt import Extras, Grammar, Sampling, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.fake import FakeEngine, FakeSettings
+from antiphon.engines.fake.tasks import DIMENSIONS, likeness, vector
 from antiphon.engines.fake.tokens import Level, ids_of
-from antiphon.engines.fake.vectors import DIMENSIONS, likeness, vector
 from antiphon.errors import ContextTooLong, InvalidValue, UnsupportedParameter
 from tests.engines.fake.asking import ask, chat, work
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.engines.fake.smallest import smallest
-from antiphon.engines.fake.smallest.pattern import matching
+from antiphon.engines.fake.schema_instance import smallest
+from antiphon.engines.fake.schema_instance.pattern import matching
 from antiphon.errors import InvalidValue
 from tests.cpu import cpu_time
 

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import ChatPrompt, Grammar, JsonObject, JsonSchema, Sampling, TokenPrompt, Work
+from antiphon.engines.http.adapters.llamacpp_server import LlamaCppServer
+from antiphon.engines.http.adapters.ollama import Ollama
 from antiphon.engines.http.body import ChatBody, RawBody, Words
-from antiphon.engines.http.fields import column
-from antiphon.engines.http.llamacpp_server import LlamaCppServer
-from antiphon.engines.http.ollama import Ollama
-from antiphon.engines.http.raw_fields import raw_column
+from antiphon.engines.http.fields import column, raw_column
 
 CHAT = ChatPrompt(({"role": "user", "content": "hi"},))
 THOUGHT = {"role": "assistant", "content": "", "reasoning_content": "Hm."}

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.engines.http.calls import MOST_CALLS, Calls
-from antiphon.engines.http.wire import ToolCall
+from antiphon.engines.http.readers.call_repair import MOST_CALLS, Calls
+from antiphon.engines.http.readers.wire import ToolCall
 from antiphon.errors import EngineFailed
 
 Json = dict[str, Any]

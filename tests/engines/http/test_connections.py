@@ -7,9 +7,9 @@ import pytest
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.engines.address import TcpAddress
 from antiphon.engines.client import Client, Deadlines, Refused
-from antiphon.engines.http.asking import AT_ONCE
+from antiphon.engines.connection import TcpAddress
+from antiphon.engines.http.probe_client import AT_ONCE
 from antiphon.errors import EngineFailed, Unavailable
 from tests.engines.http.asking import ask, opened, work
 from tests.engines.http.stub import DIALECTS, Stub, standing_in, tcp

@@ -6,9 +6,9 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
-from antiphon.engines.address import TcpAddress, UnixAddress
-from antiphon.engines.building import build_pool
-from antiphon.engines.http.place import place
+from antiphon.engines.connection import TcpAddress, UnixAddress
+from antiphon.engines.factory import build_pool
+from antiphon.engines.http.engine_url import place
 from antiphon.errors import StartupError
 from antiphon.wiring import build_engine
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon.core.prompt import Grammar, JsonSchema, Segment, StructuralTag, TextPrompt
-from antiphon.engines.http.fields import NAMES, TABLE
-from antiphon.engines.http.raw_fields import raw_column
+from antiphon.engines.http.fields import NAMES, TABLE, raw_column
 from tests.engines.http.asking import ask, opened, work
 from tests.engines.http.stub import standing_in
 

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from antiphon.core.prompt import Sampling, TokenPrompt
+from antiphon.engines.http.adapters.llamacpp_server import LlamaCppServer
+from antiphon.engines.http.adapters.sglang import Sglang
+from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.llamacpp_server import LlamaCppServer
-from antiphon.engines.http.raw_reading import TextReader
-from antiphon.engines.http.raw_wire import TEXT_COMPLETION
-from antiphon.engines.http.sglang import Sglang
-from antiphon.engines.http.vllm import Vllm
+from antiphon.engines.http.readers.completion_reader import TextReader
+from antiphon.engines.http.readers.wire import TEXT_COMPLETION
 from antiphon.errors import BadRequest, EngineFailed
 from tests.engines.http.asking import Said, ask, work
 from tests.engines.http.mutations import cut, mutated

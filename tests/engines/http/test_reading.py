@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import Chunk, Extras, Sampling
-from antiphon.engines.http.reading import ChatReader, chat_answers
-from antiphon.engines.http.wire import FULL_COMPLETION
+from antiphon.engines.http.readers.chat_reader import ChatReader, chat_answers
+from antiphon.engines.http.readers.wire import FULL_COMPLETION
 from antiphon.errors import EngineFailed
 
 Json = dict[str, Any]

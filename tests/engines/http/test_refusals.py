@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from antiphon.engines.client import Refused
-from antiphon.engines.http.refusals import MOST_WORDS, explained
+from antiphon.engines.http.error_mapping import MOST_WORDS, explained
 from antiphon.errors import AntiphonError, BadRequest, Busy, ContextTooLong, EngineFailed, ModelNotFound, Unavailable
 
 VLLM = "This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens."

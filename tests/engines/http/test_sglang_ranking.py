@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.engines.base import Relayed
-from antiphon.engines.http.sglang_ranking import ranked
+from antiphon.engines.http.adapters.sglang import ranked
 from antiphon.errors import EngineFailed, UnsupportedParameter
 from tests.engines.http.asking import opened
 from tests.engines.http.dialects import SGLANG

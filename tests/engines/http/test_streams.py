@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import Chunk
-from antiphon.engines.http.vllm import Vllm
+from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.sse import MAX_EVENT_BYTES
 from antiphon.errors import AntiphonError, BadRequest, Busy, ContextTooLong, EngineFailed, Unavailable
 from tests.engines.http.asking import Said, ask, work

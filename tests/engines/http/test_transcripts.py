@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon.engines.base import Relayed
-from antiphon.engines.http.transcripts import EVENTS, retold
+from antiphon.engines.http.transcription_stream import EVENTS, retold
 from antiphon.errors import EngineFailed
 from tests.oracle import check_transcript_event
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.engines.base import Engine
-from antiphon.engines.http import watch
+from antiphon.engines.http import health_monitor
 from antiphon.engines.http.base import HttpEngine
 from antiphon.errors import ModelNotFound, StartupError, Unavailable
 from antiphon.wiring import build_engine
@@ -122,7 +122,7 @@ async def test_an_engine_that_went_away_is_noticed_and_asked_anew_when_it_is_bac
     caplog.set_level(logging.INFO)
     with held_port() as port:
         await _went_away_and_came_back(port)
-    told = [record.getMessage() for record in caplog.records if record.name == watch.__name__]
+    told = [record.getMessage() for record in caplog.records if record.name == health_monitor.__name__]
     assert [line.split(" at ")[1].split(" ", 1)[1].split(" (")[0].split(",")[0].split(";")[0] for line in told] == [
         "is there",
         "is not there",
@@ -152,9 +152,9 @@ async def _went_away_and_came_back(port: int) -> None:
 async def test_what_an_engine_said_stands_until_it_says_something_else() -> None:
     said, asked = ["1", "1", "2"], asyncio.Event()
 
-    async def probe() -> watch.Probe:
+    async def probe() -> health_monitor.Probe:
         asked.set()
-        return watch.Probe(version=said.pop(0))
+        return health_monitor.Probe(version=said.pop(0))
 
     async def look() -> None:
         asked.clear()
@@ -163,7 +163,7 @@ async def test_what_an_engine_said_stands_until_it_says_something_else() -> None
             await asked.wait()
         await asyncio.sleep(0)
 
-    eye = watch.Watch("It", "here", probe)
+    eye = health_monitor.Watch("It", "here", probe)
     await eye.start()
     standing = eye.standing
     await look()

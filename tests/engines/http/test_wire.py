@@ -2,8 +2,8 @@
 
 import pytest
 
-from antiphon.engines.counted import MOST_TOKENS
-from antiphon.engines.http.wire import Usage, counts
+from antiphon.engines.base import MOST_TOKENS
+from antiphon.engines.http.readers.wire import Usage, counts
 
 
 @pytest.mark.parametrize(

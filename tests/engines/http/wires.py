@@ -6,13 +6,13 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.core.prompt import Counts
+from antiphon.engines.http.adapters.llamacpp_server import LlamaCppServer
+from antiphon.engines.http.adapters.ollama import Ollama
+from antiphon.engines.http.adapters.openai import OpenAI
+from antiphon.engines.http.adapters.ovms import Ovms
+from antiphon.engines.http.adapters.sglang import Sglang
+from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.llamacpp_server import LlamaCppServer
-from antiphon.engines.http.ollama import Ollama
-from antiphon.engines.http.openai import OpenAI
-from antiphon.engines.http.ovms import Ovms
-from antiphon.engines.http.sglang import Sglang
-from antiphon.engines.http.vllm import Vllm
 
 
 class Wire(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from antiphon.core.prompt import Chunk, Counts, Extras, Sampling
 from antiphon.engines.llamacpp import wire
-from antiphon.engines.llamacpp.answer import Answer
+from antiphon.engines.llamacpp.wire import Answer
 
 PROGRESS = '{"content":"","tokens":[0],"stop":false,"prompt_progress":{"total":3,"cache":2,"processed":3}}'
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.engines.gguf import read_header
-from antiphon.engines.llamacpp.bert import convert
+from antiphon.engines.llamacpp.bert_converter import convert_bert
 from antiphon.errors import StartupError
 from tests.engines.llamacpp.encoder import FILES, WORDS, safetensors
 
@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def made(folder: Path, *told: Callable[[int, int], None]) -> Path:
-    convert(folder, "tiny", folder / "tiny.gguf", told[0] if told else lambda done, whole: None)
+    convert_bert(folder, "tiny", folder / "tiny.gguf", told[0] if told else lambda done, whole: None)
     return folder / "tiny.gguf"
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from antiphon.engines.llamacpp.fetching import Fetching, Logged
+from antiphon.engines.llamacpp.download import Fetching, Logged
 from antiphon.errors import StartupError, Unavailable
 
 pytestmark = pytest.mark.anyio

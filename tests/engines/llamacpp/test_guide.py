@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.core.prompt import Grammar, JsonObject, JsonSchema, StructuralTag
-from antiphon.engines.llamacpp.guide import UNGUIDED, Guide, guided
+from antiphon.engines.llamacpp.constraints import UNGUIDED, Guide, guided
 from antiphon.errors import UnsupportedParameter
 
 

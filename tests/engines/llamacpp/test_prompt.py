@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.prompt import Segment
 from antiphon.engines.gguf import Header
-from antiphon.engines.llamacpp.prompt import Vocabulary
+from antiphon.engines.llamacpp.model import Vocabulary
 
 CONTROL = {"<|im_start|>": 1, "<|im_end|>": 2, "<|im": 3, "<s>": 4}
 MARKS = {"<tool_call>": 10, "</tool_call>": 11, "[INST]": 12}

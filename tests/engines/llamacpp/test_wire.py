@@ -6,7 +6,7 @@ import pytest
 from antiphon.core.prompt import Chunk, Counts, Extras, Sampling
 from antiphon.engines.client import Refused
 from antiphon.engines.llamacpp import wire
-from antiphon.engines.llamacpp.guide import UNGUIDED
+from antiphon.engines.llamacpp.constraints import UNGUIDED
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue
 
 

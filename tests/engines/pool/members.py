@@ -14,7 +14,7 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.engine import FakeSettings
 from antiphon.engines.fake.reply import Gate
 from antiphon.engines.pool import Pool, Seat
-from antiphon.engines.pool.choice import Candidate, affinity, choose
+from antiphon.engines.pool.balancer import Candidate, affinity, choose
 from antiphon.errors import AntiphonError
 
 DEADLINE = 10.0

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import ChatPrompt, Prompt, Sampling, Segment, TextPrompt, TokenPrompt, Work
-from antiphon.engines.pool.choice import SKEW, Candidate, affinity, choose, least
+from antiphon.engines.pool.balancer import SKEW, Candidate, affinity, choose, least
 
 places = st.lists(st.text(st.characters(codec="ascii"), min_size=1, max_size=8), min_size=1, max_size=9, unique=True)
 keys = st.binary(min_size=16, max_size=16)

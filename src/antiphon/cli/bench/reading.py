@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from antiphon.engines.http.wire import COMPLETION, Completion
+from antiphon.engines.http.readers.wire import COMPLETION, Completion
 
 T = TypeVar("T", contravariant=True)
 

@@ -17,9 +17,8 @@ from antiphon.cli.bench.plan import Plan
 from antiphon.cli.bench.reading import RESPONSES, Api, words
 from antiphon.cli.chat import UNPRINTABLE
 from antiphon.cli.client import ModelList, Unanswered, Unreachable
-from antiphon.engines.address import TcpAddress, trusted
 from antiphon.engines.client import Client, Deadlines, Refused
-from antiphon.engines.connection import Broken
+from antiphon.engines.connection import Broken, TcpAddress, trusted
 from antiphon.errors import AntiphonError, EngineFailed, StartupError, Unavailable
 
 MODELS = Decoder(ModelList)

@@ -5,7 +5,7 @@ import asyncio
 from antiphon.cli.doctor.findings import Finding, cut, fine, listed, warning, wrong
 from antiphon.config import Config
 from antiphon.engines.base import Engine
-from antiphon.engines.building import seats
+from antiphon.engines.factory import seats
 from antiphon.engines.pool import Seat
 from antiphon.errors import AntiphonError, StartupError
 

@@ -12,7 +12,7 @@ from antiphon.config.areas.observing import traces_url
 from antiphon.config.reasoning_keys import read_keys
 from antiphon.config.sources import Survey, settings
 from antiphon.egress import Policy
-from antiphon.engines.building import seats
+from antiphon.engines.factory import seats
 from antiphon.errors import StartupError
 from antiphon.service.naming import naming
 from antiphon.service.prompts_kept import KeptPrompts

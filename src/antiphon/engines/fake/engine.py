@@ -19,13 +19,13 @@ from antiphon.core.prompt import Chunk, Counts, Extras, Finish, Prompt, Reads, T
 from antiphon.engines.base import Capabilities, Model
 from antiphon.engines.base import Level as Prompts
 from antiphon.engines.fake.answer import Spoken, answer, speak
-from antiphon.engines.fake.cache import PrefixCache
-from antiphon.engines.fake.deeds import FakeDeeds, does
-from antiphon.engines.fake.play import Play, Spontaneous, TextVoice, Voice, Written
-from antiphon.engines.fake.reading import Reading
+from antiphon.engines.fake.harmony_loader import ARCHITECTURE, harmony
+from antiphon.engines.fake.playback import Play, Spontaneous, TextVoice, Voice, Written
+from antiphon.engines.fake.prefix_cache import PrefixCache
+from antiphon.engines.fake.prompt_reader import Reading
 from antiphon.engines.fake.reply import Action, Automatic, Fault, Gate, Reply, burst
 from antiphon.engines.fake.script import Script, load_script
-from antiphon.engines.fake.speech import ARCHITECTURE, harmony
+from antiphon.engines.fake.tasks import FakeDeeds, does
 from antiphon.engines.fake.tokens import TEMPLATE, WIDTH, Level, encode
 from antiphon.errors import ContextTooLong, StartupError
 

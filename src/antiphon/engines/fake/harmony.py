@@ -28,8 +28,8 @@ from antiphon.core.harmony import (
 )
 from antiphon.core.prompt import Chunk, Finish, Segment, TextPrompt, TokenPrompt, Work
 from antiphon.engines.fake.answer import Answer, Spoken
-from antiphon.engines.fake.reading import Reading, Tool, last_said, outputs
-from antiphon.engines.fake.smallest import smallest
+from antiphon.engines.fake.prompt_reader import Reading, Tool, last_said, outputs
+from antiphon.engines.fake.schema_instance import smallest
 from antiphon.engines.fake.tokens import logprob
 from antiphon.errors import InvalidValue
 

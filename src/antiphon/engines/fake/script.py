@@ -13,9 +13,9 @@ from msgspec import UNSET, Meta, Struct, ValidationError, convert
 from msgspec.json import encode
 
 from antiphon.core.prompt import CallPiece, Chunk, Counts, Finish, Json, Work
-from antiphon.engines.fake.reading import Reading
+from antiphon.engines.fake.harmony_loader import harmony
+from antiphon.engines.fake.prompt_reader import Reading
 from antiphon.engines.fake.reply import Automatic, Burst, Fault, Pause, Reply, Silence, Step
-from antiphon.engines.fake.speech import harmony
 from antiphon.errors import ContextTooLong, EngineFailed, StartupError, Unavailable
 
 Words = str | list[str]

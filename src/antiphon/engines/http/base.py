@@ -2,10 +2,12 @@
 
 An engine's answer is untrusted: whatever it sends, what comes of it is an answer that ended well or a typed error.
 Closing the iterator of `generate` closes the connection, which is how these engines learn that nobody listens.
+
+The rest of an answer, read and handed on in the callback that brought it. Where it stops, its reader says why.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -14,21 +16,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, Chunk, Json, Reads, TextPrompt, TokenPrompt, Work
-from antiphon.engines.address import Address
-from antiphon.engines.base import Capabilities, Flow, GeneratesOnly, Level, Model
+from antiphon.engines.base import Capabilities, Flow, GeneratesOnly, Level, Model, Take
 from antiphon.engines.client import UNREADABLE, Client, Deadlines, EventStream, Refused
-from antiphon.engines.connection import Broken, Lost
-from antiphon.engines.http import wire
-from antiphon.engines.http.asking import Asking
+from antiphon.engines.connection import Address, Broken, Lost
 from antiphon.engines.http.body import ChatBody, RawBody, Words
-from antiphon.engines.http.deeds import Deeds
-from antiphon.engines.http.fields import column, honoured, lacking
-from antiphon.engines.http.flow import LAST_SECONDS, AnswerFlow
-from antiphon.engines.http.place import place
-from antiphon.engines.http.raw_fields import raw_column
-from antiphon.engines.http.refusals import explained
-from antiphon.engines.http.watch import Abilities, Probe, Watch
-from antiphon.engines.http.ways import ChatWay, TextWay, Way
+from antiphon.engines.http.endpoints import ChatWay, Reader, TextWay, Way
+from antiphon.engines.http.engine_url import place
+from antiphon.engines.http.error_mapping import explained
+from antiphon.engines.http.fields import column, honoured, lacking, raw_column
+from antiphon.engines.http.health_monitor import Abilities, Probe, Watch
+from antiphon.engines.http.probe_client import Asking
+from antiphon.engines.http.readers import wire
+from antiphon.engines.http.tasks import Deeds
 from antiphon.errors import (
     AntiphonError,
     ContextTooLong,
@@ -38,6 +37,31 @@ from antiphon.errors import (
     Unavailable,
     UnsupportedParameter,
 )
+
+LAST_SECONDS = 5.0  # between the end of an answer and its usage
+
+
+class AnswerFlow(Flow):
+    def __init__(self, stream: EventStream[Any], reader: Reader) -> None:
+        self._stream = stream
+        self._reader = reader
+
+    async def pour(self, take: Take) -> None:
+        stream, reader = self._stream, self._reader
+
+        def taken(events: list[Any]) -> Awaitable[None] | None:
+            try:
+                chunks = reader.feed(events)
+            except EngineFailed as error:
+                chunks, reader.fault = [], error
+            if reader.ended or reader.fault is not None:
+                stream.halt()
+            elif reader.finished:
+                stream.hurry(LAST_SECONDS)
+            return take(chunks) if chunks else None
+
+        await stream.pour(taken)
+
 
 CONNECTIONS_KEPT = 64
 MAX_ANSWER_BYTES = 32 * 1024 * 1024  # that comes in one piece: text is never so much

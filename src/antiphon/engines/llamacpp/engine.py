@@ -19,13 +19,13 @@ from antiphon.engines.base import Capabilities, Embedded, GeneratesOnly, Model
 from antiphon.engines.client import Refused
 from antiphon.engines.gguf import Header, read_header
 from antiphon.engines.llamacpp import embedding, wire
-from antiphon.engines.llamacpp.answer import Answer
 from antiphon.engines.llamacpp.child import Launch
+from antiphon.engines.llamacpp.download import Fetching, Logged
 from antiphon.engines.llamacpp.embedding import EmbeddingModel
-from antiphon.engines.llamacpp.fetching import Fetching, Logged
 from antiphon.engines.llamacpp.model import LocalModel
 from antiphon.engines.llamacpp.model_files import Known, Progress, Source, fetch, sources
 from antiphon.engines.llamacpp.supervisor import Patience
+from antiphon.engines.llamacpp.wire import Answer
 from antiphon.errors import EngineFailed, ModelNotFound, StartupError, Unavailable
 
 MOST_CONTEXT = 8192  # unless the operator asks for more: every slot has memory for all of it

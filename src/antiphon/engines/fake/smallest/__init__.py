@@ -1,5 +1,0 @@
-"""The smallest valid instance of a JSON schema; see instance.py."""
-
-from antiphon.engines.fake.smallest.instance import smallest
-
-__all__ = ["smallest"]

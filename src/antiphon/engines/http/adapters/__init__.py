@@ -1,0 +1,1 @@
+"""One adapter per engine server: its endpoints, probes and deviations."""

@@ -1,0 +1,1 @@
+"""Response bodies of HTTP engines to chunks."""
