@@ -8,7 +8,7 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.observe.board import Board
 from antiphon.observe.series import Counter, Family, Gauge, Histogram
 from antiphon.service.observing import Observing
-from antiphon.stores.live.parent_till import ParentTill
+from antiphon.stores.live.worker_limits import ParentTill
 from antiphon.transport.workers import Place
 from antiphon.wiring import Lifecycle, build_app
 

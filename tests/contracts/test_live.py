@@ -13,7 +13,7 @@ from antiphon.ids import new_id
 from antiphon.stores.base import Claim, End, Lost, NewResponse, Store
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.live.registry import BY_ADDRESS, WITH_STORE, live_log
-from antiphon.stores.loading import load
+from antiphon.stores.plugin_loading import load
 from antiphon.stores.registry import STORES
 from tests.services import Postgres, Redis
 from tests.stores.live.ears import Ear

@@ -17,10 +17,9 @@ from antiphon.errors import Busy
 from antiphon.service.principal import Principal
 from antiphon.service.quotas import Account, Bill, Quotas
 from antiphon.service.quotas_shared import Leased, Sharing
-from antiphon.stores.live.drawer import Drawer
-from antiphon.stores.live.parent_till import ParentTill
-from antiphon.stores.live.redis_till import RedisTill
-from antiphon.stores.live.till import Till
+from antiphon.stores.live.base import Till
+from antiphon.stores.live.redis_limits import RedisTill
+from antiphon.stores.live.worker_limits import Drawer, ParentTill
 from tests.services import Redis
 
 pytestmark = pytest.mark.anyio

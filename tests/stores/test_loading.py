@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.errors import StartupError
 from antiphon.stores.live.registry import live_log
-from antiphon.stores.loading import load
+from antiphon.stores.plugin_loading import load
 from antiphon.stores.registry import make_store
 from antiphon.stores.sqlite import SqliteStore
 

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from antiphon.errors import StartupError, Unavailable
-from antiphon.stores import sqlite_file, worker
+from antiphon.stores import sqlite_file, writer_thread
 from antiphon.stores.schema import migrations
 from antiphon.stores.sqlite import SqliteStore
 from tests.stores.rows import TENANT, TTL, Clock, end, item, kept, owner, response, running, talk, whole
@@ -200,7 +200,7 @@ async def test_who_finds_the_file_taken_waits_and_gives_up(
 async def test_what_is_deleted_leaves_no_byte_behind(
     path: Path, clock: Clock, closes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "IDLE", 0.05)
+    monkeypatch.setattr(writer_thread, "IDLE", 0.05)
     secret = "confidential"
     async with opened(path, clock) as store:
         parent = response(clock, text=secret * 1000)

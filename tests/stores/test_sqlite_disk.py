@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from antiphon.errors import Unavailable
-from antiphon.stores import sqlite, worker
+from antiphon.stores import sqlite, writer_thread
 from tests.stores.rows import TENANT, Clock, kept, owner, response, whole
 from tests.stores.test_sqlite import opened, until
 
@@ -66,7 +66,7 @@ async def test_a_full_disk_is_told_and_healed_by_itself(path: Path, clock: Clock
 async def test_that_there_is_room_again_is_found_out_though_nobody_writes(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "IDLE", 0.05)
+    monkeypatch.setattr(writer_thread, "IDLE", 0.05)
     async with opened(path, clock) as store:
         await kept(store, clock)
         with no_room(path, 0):
@@ -87,7 +87,7 @@ def take_away(path: Path) -> None:
 
 
 async def test_a_disk_that_was_away_is_opened_anew(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "IDLE", 0.05)
+    monkeypatch.setattr(writer_thread, "IDLE", 0.05)
     monkeypatch.setattr(sqlite, "AGAIN", 0.05)
     async with opened(path, clock) as store:
         names = [await kept(store, clock) for _ in range(3)]
@@ -105,7 +105,7 @@ async def test_a_disk_that_was_away_is_opened_anew(path: Path, clock: Clock, mon
 async def test_a_file_that_is_gone_is_waited_for(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(worker, "IDLE", 0.05)
+    monkeypatch.setattr(writer_thread, "IDLE", 0.05)
     monkeypatch.setattr(sqlite, "AGAIN", 0.05)
     disk, path = tmp_path / "disk", tmp_path / "disk" / "store.db"
     async with opened(path, clock) as store:
@@ -128,7 +128,7 @@ async def test_a_file_that_is_gone_is_waited_for(
 async def test_a_log_of_changes_that_cannot_be_cleared_is_told_and_opened_anew(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(worker, "IDLE", 0.05)
+    monkeypatch.setattr(writer_thread, "IDLE", 0.05)
     monkeypatch.setattr(sqlite, "AGAIN", 0.05)
     async with opened(path, clock) as store:
         names = [await kept(store, clock)]

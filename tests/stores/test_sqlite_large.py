@@ -3,7 +3,7 @@
 import apsw
 import pytest
 
-from antiphon.stores import sqlite_large
+from antiphon.stores import sqlite_file
 from antiphon.stores.sql.operation import Statement
 
 ROW = Statement(
@@ -19,7 +19,7 @@ def kept(kind: str = "") -> apsw.Connection:
 
 def inserted(connection: apsw.Connection) -> int:
     """How many rows came."""
-    return len(sqlite_large.insert(connection, ROW, lambda values: connection.execute(ROW.text, values).fetchall()))
+    return len(sqlite_file.insert(connection, ROW, lambda values: connection.execute(ROW.text, values).fetchall()))
 
 
 def test_a_row_is_filled_once_and_left_as_it_is_if_it_was_there() -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from random import Random
 
-from antiphon.stores.sql.turns import Crowd, turns
+from antiphon.stores.sql.leases import Crowd, turns
 
 
 def given(crowds: list[Crowd], places: int, seed: int = 1) -> dict[tuple[int, str], int]:

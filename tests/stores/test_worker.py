@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.errors import Internal, Unavailable
-from antiphon.stores import worker
+from antiphon.stores import writer_thread
 from antiphon.stores.sql.operation import Operation
-from antiphon.stores.worker import Job, Jobs, Worker
+from antiphon.stores.writer_thread import Job, Jobs, Worker
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +74,7 @@ async def test_a_thread_that_waits_keeps_nothing_of_what_it_did() -> None:
 
 
 async def test_nobody_waits_for_a_thread_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "GLANCE", 0.01)
+    monkeypatch.setattr(writer_thread, "GLANCE", 0.01)
     carried: list[int] = []
     free = threading.Event()
 
@@ -88,7 +88,7 @@ async def test_nobody_waits_for_a_thread_that_hangs(monkeypatch: pytest.MonkeyPa
         while not carried:  # noqa: ASYNC110  # the thread says so
             await asyncio.sleep(0)
         with monkeypatch.context() as hasty:
-            hasty.setattr(worker, "DEADLINE", 0.05)
+            hasty.setattr(writer_thread, "DEADLINE", 0.05)
             second = made.submit(number(2))
             for future in (first, second):
                 with pytest.raises(Unavailable):
@@ -100,8 +100,8 @@ async def test_nobody_waits_for_a_thread_that_hangs(monkeypatch: pytest.MonkeyPa
 
 async def test_what_a_thread_says_too_late_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be anywhere between its first word and the commit when it is given up."""
-    monkeypatch.setattr(worker, "GLANCE", 0.01)
-    monkeypatch.setattr(worker, "DEADLINE", 0.05)
+    monkeypatch.setattr(writer_thread, "GLANCE", 0.01)
+    monkeypatch.setattr(writer_thread, "DEADLINE", 0.05)
     free, tell = threading.Event(), Job.tell
 
     def told_late(job: Job[int]) -> None:
@@ -146,7 +146,7 @@ async def test_a_closed_worker_takes_nothing_any_more() -> None:
 
 
 async def test_jobs_in_company_wait_for_those_of_the_next_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "LONGEST", 60.0)
+    monkeypatch.setattr(writer_thread, "LONGEST", 60.0)
     sizes: list[int] = []
 
     def carry_out(jobs: Jobs) -> None:
@@ -165,7 +165,7 @@ async def test_jobs_in_company_wait_for_those_of_the_next_turns(monkeypatch: pyt
 
 
 async def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "LONGEST", 60.0)
+    monkeypatch.setattr(writer_thread, "LONGEST", 60.0)
     async with working(answer, patience=10**9) as made, asyncio.timeout(60):
         assert [await made.submit(number(value)) for value in range(3)] == [0, 1, 2]
 
@@ -174,14 +174,14 @@ async def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) ->
 async def test_jobs_wait_neither_long_nor_when_there_are_enough(
     monkeypatch: pytest.MonkeyPatch, longest: float, jobs: int
 ) -> None:
-    monkeypatch.setattr(worker, "LONGEST", longest)
+    monkeypatch.setattr(writer_thread, "LONGEST", longest)
     async with working(answer, patience=10**9) as made, asyncio.timeout(60):
         for count in (2, jobs):
             assert len(await asyncio.gather(*(made.submit(number(value)) for value in range(count)))) == count
 
 
 async def test_a_worker_that_closes_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "LONGEST", 60.0)
+    monkeypatch.setattr(writer_thread, "LONGEST", 60.0)
     async with working(answer, patience=10**9) as made:
         await asyncio.gather(made.submit(number(1)), made.submit(number(2)))
         last = made.submit(number(3))
@@ -189,7 +189,7 @@ async def test_a_worker_that_closes_waits_for_nobody(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_quiet_thread_puts_its_things_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "IDLE", 0.01)
+    monkeypatch.setattr(writer_thread, "IDLE", 0.01)
     done = threading.Event()
     attempts: list[int] = []
 

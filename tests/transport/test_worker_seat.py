@@ -4,8 +4,8 @@ import os
 import time
 from multiprocessing import connection
 
-from antiphon.stores.live.drawer import Drawer, Exchange, encode
-from antiphon.stores.live.till import Ask
+from antiphon.stores.live.base import Ask
+from antiphon.stores.live.worker_limits import Drawer, Exchange, encode
 from antiphon.transport.worker_seat import Seat
 
 

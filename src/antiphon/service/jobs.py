@@ -3,7 +3,7 @@
     submit ── a slot is free ──▶ a session here
        └── else ──▶ given back ──▶ in the queue ──▶ claimed by whoever has a slot
 
-What is in a hurry comes first, then whose tenant has least, then what is oldest (stores/sql/turns.py).
+What is in a hurry comes first, then whose tenant has least, then what is oldest (stores/sql/leases.py).
 
 What a server that died left behind comes the same way: its lease runs out, and the next scan claims it. After a store
 was away, all leases have run out: then only what was given back is claimed, before everybody had time for a sign of

@@ -16,8 +16,8 @@ from antiphon.config import Config
 from antiphon.core.token_bucket import MINUTE, Bucket
 from antiphon.errors import Unavailable
 from antiphon.service.quotas import GUESS, Account, Purse, Quotas, guessed
+from antiphon.stores.live.base import Ask, Got, Till
 from antiphon.stores.live.registry import till
-from antiphon.stores.live.till import Ask, Got, Till
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,8 @@
 """The store on PostgreSQL, which several processes can share.
 
 Whoever opens it first brings the tables up to date, alone: the others wait for a lock that only this is done under.
+
+What can be told of a PostgreSQL without opening a store there: nothing is changed.
 """
 
 import asyncio
@@ -10,11 +12,11 @@ from typing import TypeVar
 
 from asyncpg import CannotConnectNowError
 from asyncpg.exceptions import UndefinedTableError
+from msgspec import Struct
 
 from antiphon.stores import schema
 from antiphon.stores.base import Bounds, Schema
-from antiphon.stores.postgres_faults import STARTUP, startup_error
-from antiphon.stores.postgres_pool import Line, Pool, connect, drive
+from antiphon.stores.postgres_pool import CONNECTIONS, STARTUP, Line, Pool, connect, drive, startup_error
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.store import Clock, SqlStore
 
@@ -88,3 +90,42 @@ async def _migrate(line: Line) -> None:
         async with line.transaction():
             await line.execute(migration.text, timeout=_MIGRATION_SECONDS)
             await drive(line, schema.done(migration))
+
+
+_ASKED = """
+SELECT current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery(),
+       COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false), current_setting('max_connections')::int,
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
+"""
+
+
+class Looked(Struct, frozen=True, kw_only=True):
+    version: str
+    number: int  # 160004: 16.4
+    standby: bool
+    may_create: bool  # tables, where the store's are
+    connections: int  # that it allows, of all clients together
+    used: int
+    pool: int = CONNECTIONS  # that each server of ours takes at most
+
+
+async def look(url: str) -> Looked:
+    """Raises StartupError."""
+    try:
+        line = await connect(url)
+        try:
+            row = await line.fetchrow(_ASKED)
+        finally:
+            line.terminate()
+    except STARTUP as error:
+        raise startup_error(error, url) from None
+    assert row is not None
+    version, number, standby, may_create, connections, used = row
+    return Looked(
+        version=version.partition(" ")[0],
+        number=number,
+        standby=standby,
+        may_create=may_create,
+        connections=connections,
+        used=used,
+    )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from antiphon.errors import StartupError
 from antiphon.stores.base import Store
-from antiphon.stores.loading import load
+from antiphon.stores.plugin_loading import load
 
 STORES: dict[str, str] = {
     "memory": "antiphon.stores.sqlite:SqliteStore",

@@ -21,11 +21,11 @@ import apsw
 
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.stores.base import Lost, Schema
-from antiphon.stores.sql.additions import Addition, together
 from antiphon.stores.sql.operation import Operation
+from antiphon.stores.sql.responses import Addition, together
 from antiphon.stores.sql.store import Clock, SqlStore
 from antiphon.stores.sqlite_file import MEMORY, Connection, connect, look, reconnect
-from antiphon.stores.worker import Job, Jobs, Worker
+from antiphon.stores.writer_thread import Job, Jobs, Worker
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -1,12 +1,19 @@
 """A SQLite file: how it is opened and set, brought up to date, and how an operation runs on it.
 
 What a commit acknowledged is on the disk (synchronous=FULL). Deleted content is overwritten (secure_delete).
+
+Large values are written into a row of a SQLite file once it is there.
+
+Bound to a statement they would be copied twice more, into the statement and into the row; and the statement would hold
+on to its copy until it is run again. Zeros in their place take no memory, as long as nothing but zeros follows them.
 """
 
 import errno
 import os
 import re
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
+from functools import cache
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeVar
@@ -14,9 +21,38 @@ from typing import Any, TypeVar
 import apsw
 
 from antiphon.errors import StartupError
-from antiphon.stores import schema, sqlite_large
+from antiphon.stores import schema
 from antiphon.stores.base import Schema
 from antiphon.stores.sql.operation import Operation, Rows, Statement
+
+_INTO = re.compile(r"INTO (\w+) \(([^)]*)\) VALUES")
+
+
+def insert(connection: apsw.Connection, statement: Statement, run: Callable[[tuple[Any, ...]], Rows]) -> Rows:
+    """`run` carries it out with these values in place of its own."""
+    table, columns = _target(statement.text)
+    rows: list[int] = []
+    connection.set_update_hook(lambda kind, database, name, row: rows.append(row))
+    try:
+        told = run(tuple([apsw.zeroblob(len(one)) if type(one) is bytes else one for one in statement.values]))
+    finally:
+        connection.set_update_hook(None)
+    assert rows or not connection.changes(), f"{table} tells of no row: it has to be a table with rowids"
+    for row in rows:  # none, if it was there already
+        for column, value in zip(columns, statement.values):  # noqa: B905 - what follows are no values
+            if type(value) is bytes and value:
+                with connection.blob_open("main", table, column, row, True) as blob:
+                    blob.write(value)
+    return told
+
+
+@cache
+def _target(text: str) -> tuple[str, list[str]]:
+    """The table, and its columns in the order of the values."""
+    found = _INTO.search(text)
+    assert found is not None, text
+    return found[1], found[2].split(", ")
+
 
 T = TypeVar("T")
 MEMORY = ":memory:"
@@ -72,7 +108,7 @@ class Connection:
 
     def _insert(self, statement: Statement) -> Rows:
         execute, text = self._execute, self._texts[statement.text]
-        return sqlite_large.insert(self._connection, statement, lambda values: execute(text, values).fetchall())
+        return insert(self._connection, statement, lambda values: execute(text, values).fetchall())
 
     def set(self, settings: dict[str, Any]) -> None:
         for name, value in settings.items():

@@ -27,9 +27,8 @@ from msgspec import Struct
 from antiphon.config import Config
 from antiphon.errors import StartupError
 from antiphon.observe.board import Board
-from antiphon.stores.live.drawer import Drawer
-from antiphon.stores.live.parent_till import ParentTill
-from antiphon.stores.live.till import Till
+from antiphon.stores.live.base import Till
+from antiphon.stores.live.worker_limits import Drawer, ParentTill
 from antiphon.stores.registry import named
 from antiphon.transport.server import Terminal, listen, reserve
 from antiphon.transport.worker_seat import SIGNALS, News, Seat

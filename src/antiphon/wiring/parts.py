@@ -40,9 +40,8 @@ from antiphon.service.tokens import Tokens
 from antiphon.service.tool_outputs import ToolOutputs
 from antiphon.service.toolkit import Toolkit, built_in_tools
 from antiphon.stores.base import Store
-from antiphon.stores.live.base import LiveLog
+from antiphon.stores.live.base import LiveLog, Till
 from antiphon.stores.live.registry import live_log
-from antiphon.stores.live.till import Till
 from antiphon.stores.registry import make_store
 from antiphon.tools.mcp.mcp import Mcp
 from antiphon.tools.mcp.settings import settings_of

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from antiphon.stores.live import again
-from antiphon.stores.live.again import again_and_again
+from antiphon.stores.live import reconnect
+from antiphon.stores.live.reconnect import again_and_again
 
 pytestmark = pytest.mark.anyio
 
@@ -28,8 +28,8 @@ class Lines(logging.Handler):
 async def test_the_log_is_told_once_that_words_are_lost_and_once_that_they_are_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(again, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(again, "HEALTHY_SECONDS", 0.1)
+    monkeypatch.setattr(reconnect, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(reconnect, "HEALTHY_SECONDS", 0.1)
     lines, tries = Lines(), 0
 
     async def session() -> None:
@@ -39,14 +39,14 @@ async def test_the_log_is_told_once_that_words_are_lost_and_once_that_they_are_b
             raise ConnectionError("nobody there")
         await asyncio.Event().wait()
 
-    again.log.addHandler(lines)
+    reconnect.log.addHandler(lines)
     try:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             task = group.create_task(again_and_again(session, (ConnectionError,)))
             await lines.news.wait()
             task.cancel()
     finally:
-        again.log.removeHandler(lines)
+        reconnect.log.removeHandler(lines)
     assert tries == 7
     assert lines.said == [
         "The live log's words are lost, until it answers: ConnectionError: nobody there",

@@ -14,7 +14,7 @@ from antiphon.cli.doctor.findings import Finding, cut, fine, size, warning, wron
 from antiphon.config import Config
 from antiphon.errors import AntiphonError, StartupError
 from antiphon.stores.base import Schema
-from antiphon.stores.loading import load
+from antiphon.stores.plugin_loading import load
 from antiphon.stores.registry import make_store, named
 from antiphon.stores.sqlite_file import Connection, look
 
@@ -108,7 +108,7 @@ def _judged(what: str, schema: Schema) -> Finding:
 
 async def _postgres(where: str, config: Config) -> list[Finding]:
     try:
-        looked = await load("antiphon.stores.postgres_look:look")(where)
+        looked = await load("antiphon.stores.postgres:look")(where)
         schema = await make_store(config.store_place, config.store_ttl).schema()
     except (AntiphonError, StartupError, OSError) as error:
         return [wrong(cut(error), _START.format("--store"))]
@@ -140,7 +140,7 @@ async def live_log(config: Config) -> list[Finding]:
     if config.live is None:
         return [fine("It is the store's own.")]
     try:
-        looked = await load("antiphon.stores.live.redis_look:look")(config.live)
+        looked = await load("antiphon.stores.live.redis:look")(config.live)
     except (AntiphonError, StartupError, OSError) as error:
         return [wrong(cut(error), _START.format("--live"))]
     found = [fine(f"{shown(config.live)}, {looked.name} {looked.version}.")]

@@ -8,11 +8,10 @@ import asyncio
 
 from asyncpg import Connection
 
-from antiphon.stores.live.again import again_and_again
 from antiphon.stores.live.base import Hear
+from antiphon.stores.live.reconnect import again_and_again
 from antiphon.stores.postgres import PostgresStore
-from antiphon.stores.postgres_faults import FAULTS, STARTUP, startup_error
-from antiphon.stores.postgres_pool import Line, connect
+from antiphon.stores.postgres_pool import FAULTS, STARTUP, Line, connect, startup_error
 
 CHANNEL = "antiphon"
 PROBE_SECONDS = 10.0

@@ -5,6 +5,8 @@
 
 Both go by themselves some time after the last batch. A batch that is written again, because its answer got lost,
 changes nothing.
+
+What can be told of a Redis or Valkey without using it: nothing is changed.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
@@ -21,8 +24,8 @@ from redis.exceptions import AuthenticationError, RedisError
 from antiphon.errors import StartupError, Unavailable
 from antiphon.ids import new_id
 from antiphon.stores.base import Lost
-from antiphon.stores.live.again import again_and_again
 from antiphon.stores.live.base import Hear
+from antiphon.stores.live.reconnect import again_and_again
 
 DEADLINE = 5.0
 PROBE_SECONDS = 10.0
@@ -185,3 +188,33 @@ def _keys(tenant: str, response_id: str) -> list[str]:
 
 def _entry(number: int) -> str:
     return f"{number + 1}-0"
+
+
+class Looked(Struct, frozen=True, kw_only=True):
+    name: str
+    version: str
+    replica: bool
+    evicts: str  # how it makes room; "noeviction": it does not
+    bounded: bool  # in its memory
+
+
+async def look(url: str) -> Looked:
+    """Raises StartupError."""
+    redis = client(url)
+    try:
+        async with asyncio.timeout(DEADLINE):
+            told: dict[str, Any] = await redis.info()
+    except AuthenticationError:
+        raise StartupError(f"Redis at {where(url)} refuses the password of --live.") from None
+    except FAULTS as error:
+        raise StartupError(f"Redis at {where(url)} does not answer: {error or 'it takes too long'}") from None
+    finally:
+        await redis.aclose()
+    valkey = told.get("valkey_version")
+    return Looked(
+        name="Valkey" if valkey else "Redis",
+        version=str(valkey or told.get("redis_version", "of unknown version")),
+        replica=told.get("role") == "slave",
+        evicts=str(told.get("maxmemory_policy", "noeviction")),
+        bounded=bool(told.get("maxmemory", 0)),
+    )

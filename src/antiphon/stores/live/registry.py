@@ -2,9 +2,8 @@
 
 from antiphon.errors import StartupError
 from antiphon.stores.base import Store
-from antiphon.stores.live.base import LiveLog
-from antiphon.stores.live.till import Till
-from antiphon.stores.loading import load
+from antiphon.stores.live.base import LiveLog, Till
+from antiphon.stores.plugin_loading import load
 
 # By the store whose rows they are.
 WITH_STORE: dict[str, str] = {
@@ -20,8 +19,8 @@ BY_ADDRESS: dict[str, str] = {
 
 # Likewise: where all who share such a log count together what clients may ask for.
 TILLS: dict[str, str] = {
-    "redis": "antiphon.stores.live.redis_till:RedisTill",
-    "rediss": "antiphon.stores.live.redis_till:RedisTill",
+    "redis": "antiphon.stores.live.redis_limits:RedisTill",
+    "rediss": "antiphon.stores.live.redis_limits:RedisTill",
 }
 
 

@@ -1,19 +1,76 @@
 """Responses from their beginning to their end, and how they are found again.
 
 A row is visible if it is neither hidden nor past its time; both look, to everybody, as if it had never been.
+
+Rows of responses, and how many are written at once: one statement for them all, and one for each tenant's totals.
+
+To run a statement takes more than to write a row: whoever runs it lets other threads go on meanwhile, and waits for its
+turn among them.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from math import inf
 from typing import Any
 
+from msgspec import Struct
+
 from antiphon.errors import Busy, UnknownConversation, UnknownPrevious
 from antiphon.stores.base import Claim, End, Key, Link, Lost, NewResponse, StoredResponse
-from antiphon.stores.sql import conversations, keys, totals
-from antiphon.stores.sql.additions import Addition, Values, insert
-from antiphon.stores.sql.operation import Operation, alone, inserting, sought, sql
+from antiphon.stores.sql import conversations, idempotency_keys, totals
+from antiphon.stores.sql.operation import LARGE, Operation, Statement, alone, inserting, sought, sql
 from antiphon.stores.sql.totals import Tally
+
+_COLUMNS = (
+    *("tenant", "id", "status", "background", "rank", "bearer", "created", "deadline", "ended", "expires", "previous"),
+    *("conversation", "owner", "lease", "fence", "bytes", "request", "response", "tape"),
+)
+_MOST = 16  # rows of a statement
+_OR_FAIL = "INSERT OR FAIL"  # SQLite need not note how to take back the rows before one that is there already
+
+Values = tuple[Any, ...]
+
+
+class Addition(Struct, frozen=True):
+    """An operation that inserts a row and books its bytes, and nothing else, if the row is not there already.
+
+    To call it is to begin the operation; what `together` does for several comes to the same.
+    """
+
+    tenant: str
+    size: int
+    values: Values
+    alone: Callable[[], Operation[Any]]
+
+    def __call__(self) -> Operation[Any]:
+        return self.alone()
+
+
+def together(added: Sequence[Addition]) -> Operation[None]:
+    """For SQLite. It complains of a row that is there already: then nothing may stay of what was written here."""
+    size = sum([one.size for one in added])
+    most = _MOST if size <= LARGE else 1  # a prepared statement holds on to what it wrote until it is run again
+    for at in range(0, len(added), most):
+        rows = added[at : at + most]
+        values: list[Any] = []
+        for one in rows:
+            values += one.values
+        yield Statement(insert(len(rows), _OR_FAIL), tuple(values), large=most == 1 and rows[0].size > LARGE)
+    sizes: dict[str, list[int]] = {}
+    for one in added:
+        sizes.setdefault(one.tenant, []).append(one.size)
+    for tenant, each in sizes.items():
+        yield totals.book(tenant, "", len(each), sum(each))
+
+
+@cache
+def insert(count: int, verb: str = "INSERT") -> str:
+    """So many rows."""
+    width = len(_COLUMNS)
+    rows = [", ".join(f"${row * width + column + 1}" for column in range(width)) for row in range(count)]
+    into = f"{verb} INTO responses ({', '.join(_COLUMNS)}, hidden, attempts) VALUES "
+    return into + ", ".join(f"({row}, 0, 1)" for row in rows)
+
 
 COLUMNS = """
 id, status, background, created, deadline, previous, conversation, request, response, tape, fence, attempts, waited,
@@ -73,7 +130,7 @@ def begin(
     tenant: str, new: NewResponse, claim: Claim, key: Key | None, room: int | None, now: float
 ) -> Operation[str | None]:
     if key is not None:
-        holder = yield from keys.take(tenant, key, new.id, now)
+        holder = yield from idempotency_keys.take(tenant, key, new.id, now)
         if holder is not None:
             return None if holder == new.id else holder
     if room is not None:

@@ -1,4 +1,7 @@
-"""A store over SQL: every method is one operation, which a driver carries out within one transaction."""
+"""A store over SQL: every method is one operation, which a driver carries out within one transaction.
+
+Values that all who share a store have in common: whoever comes first says what they are.
+"""
 
 import time
 from abc import ABC, abstractmethod
@@ -29,18 +32,24 @@ from antiphon.stores.sql import (
     api_keys,
     approvals,
     conversations,
-    keys,
+    deletion,
+    idempotency_keys,
     leases,
     lists,
-    live,
-    outputs,
-    removal,
+    live_batches,
     responses,
     retention,
-    shared,
+    tool_outputs,
     totals,
 )
-from antiphon.stores.sql.operation import Operation
+from antiphon.stores.sql.operation import Operation, sql
+
+
+def settle(name: str, new: bytes) -> Operation[bytes]:
+    yield sql("INSERT INTO shared (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING", name, new)
+    rows = yield sql("SELECT value FROM shared WHERE name = $1", name)
+    return bytes(rows[0][0])
+
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -77,7 +86,7 @@ class SqlStore(ABC):
 
     async def keyed(self, tenant: str, key: Key) -> str | None:
         now = self._clock()
-        return await self._do(lambda: keys.find(tenant, key, now), write=False)
+        return await self._do(lambda: idempotency_keys.find(tenant, key, now), write=False)
 
     async def start(self, tenant: str, response_id: str, fence: int) -> None:
         await self._do(lambda: responses.start(tenant, response_id, fence), write=True)
@@ -96,7 +105,7 @@ class SqlStore(ABC):
 
     async def delete(self, tenant: str, response_id: str) -> bool:
         now = self._clock()
-        return await self._do(lambda: removal.delete(tenant, response_id, now), write=True)
+        return await self._do(lambda: deletion.delete(tenant, response_id, now), write=True)
 
     async def renew(self, claim: Claim, ids: Collection[str]) -> set[str]:
         now = self._clock()
@@ -113,20 +122,20 @@ class SqlStore(ABC):
         await self._do(lambda: leases.release(tenant, response_id, fence), write=True)
 
     async def append(self, tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> None:
-        await self._do(lambda: live.append(tenant, response_id, fence, number, batch), write=True)
+        await self._do(lambda: live_batches.append(tenant, response_id, fence, number, batch), write=True)
 
     async def read(self, tenant: str, response_id: str, after: int) -> list[bytes]:
-        return await self._do(lambda: live.read(tenant, response_id, after), write=False)
+        return await self._do(lambda: live_batches.read(tenant, response_id, after), write=False)
 
     async def expect_outputs(self, tenant: str, response_id: str, fence: int, call_ids: Collection[str]) -> None:
-        await self._do(lambda: outputs.expect(tenant, response_id, fence, call_ids), write=True)
+        await self._do(lambda: tool_outputs.expect(tenant, response_id, fence, call_ids), write=True)
 
     async def submit_output(self, tenant: str, response_id: str, call_id: str, output: bytes) -> Submission:
         now = self._clock()
-        return await self._do(lambda: outputs.submit(tenant, response_id, call_id, output, now), write=True)
+        return await self._do(lambda: tool_outputs.submit(tenant, response_id, call_id, output, now), write=True)
 
     async def outputs(self, tenant: str, response_id: str) -> dict[str, bytes | None]:
-        return await self._do(lambda: outputs.of(tenant, response_id), write=False)
+        return await self._do(lambda: tool_outputs.of(tenant, response_id), write=False)
 
     async def ask_approval(self, tenant: str, request_id: str, digest: bytes, expires: float) -> None:
         await self._do(lambda: approvals.ask(tenant, request_id, digest, expires), write=True)
@@ -210,7 +219,7 @@ class SqlStore(ABC):
         return await self._do(lambda: api_keys.revoke(key_id, now), write=True)
 
     async def shared(self, name: str, new: bytes) -> bytes:
-        return await self._do(lambda: shared.settle(name, new), write=True)
+        return await self._do(lambda: settle(name, new), write=True)
 
     async def sweep(self, bounds: Bounds, most: int = 500) -> int:
         now = self._clock()

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from antiphon.errors import Unavailable
 from antiphon.ids import new_id
+from antiphon.stores.live.base import Ask, Got
 from antiphon.stores.live.redis import FAULTS, client
-from antiphon.stores.live.till import Ask, Got
 
 DEADLINE = 2.0  # seconds: whoever waits is a client that was not let in yet
 FRESH = 3_000  # milliseconds that a count is believed

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from antiphon.stores.sql import keys
+from antiphon.stores.sql import idempotency_keys
 from antiphon.stores.sql.operation import Operation, sql
 from antiphon.stores.sql.responses import hold
 from antiphon.stores.sql.totals import Tally
@@ -60,7 +60,7 @@ def delete(tenant: str, response_id: str, now: float) -> Operation[bool]:
 
 def forget(tenant: str, response_id: str, now: float, tally: Tally) -> Operation[None]:
     """One that is locked, and is not hidden."""
-    yield from keys.drop(tenant, response_id)
+    yield from idempotency_keys.drop(tenant, response_id)
     rows = yield sql("SELECT previous, ended, waited FROM responses WHERE tenant = $1 AND id = $2", tenant, response_id)
     previous, ended, waited = rows[0]
     if ended is None:
