@@ -21,7 +21,7 @@ from antiphon.errors import McpFailed
 from antiphon.protocol.types.items import McpCall
 from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import Use
-from antiphon.tools.mcp.mcp import Mcp, McpSettings
+from antiphon.tools.mcp.client import Mcp, McpSettings
 from drills.findings import Figure, Findings
 from drills.floods import rss
 from drills.mcp_whole import whole_server

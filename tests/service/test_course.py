@@ -20,7 +20,7 @@ from antiphon.service.past import Past
 from antiphon.service.planner import Planner, Terms
 from antiphon.service.toolkit import Toolkit
 from antiphon.stores.registry import make_store
-from antiphon.tools.mcp.mcp import Mcp, McpSettings
+from antiphon.tools.mcp.client import Mcp, McpSettings
 from tests.service.shelf import FILES, Shelf
 
 pytestmark = pytest.mark.anyio

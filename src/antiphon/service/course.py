@@ -28,7 +28,7 @@ from antiphon.service.compaction_step import CompactionStep
 from antiphon.service.rewriting import joined
 from antiphon.service.toolkit import Toolkit
 from antiphon.tools.base import Rewriter, Tool, Use
-from antiphon.tools.mcp.tools import McpTools
+from antiphon.tools.mcp.response_tools import McpTools
 
 log = logging.getLogger(__name__)
 

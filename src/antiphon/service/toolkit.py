@@ -16,7 +16,7 @@ from antiphon.render.tools.declarations import Hosted
 from antiphon.service.approvals import Approvals
 from antiphon.service.tool_outputs import ToolOutputs
 from antiphon.tools.base import BuiltIn
-from antiphon.tools.mcp.mcp import Mcp
+from antiphon.tools.mcp.client import Mcp
 from antiphon.tools.registry import TOOLS
 
 _DECLARING = (AdditionalTools, ToolSearchOutput)

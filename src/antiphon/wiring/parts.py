@@ -43,7 +43,7 @@ from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog, Till
 from antiphon.stores.live.registry import live_log
 from antiphon.stores.registry import make_store
-from antiphon.tools.mcp.mcp import Mcp
+from antiphon.tools.mcp.client import Mcp
 from antiphon.tools.mcp.settings import settings_of
 
 

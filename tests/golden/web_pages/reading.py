@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from antiphon.egress import Egress
-from antiphon.tools.web_search.reading import Reader
+from antiphon.tools.web_search.page_fetch import Reader
 from tests.egress.hosts import egress, hosting, saying
 
 FOLDER = Path(__file__).parent

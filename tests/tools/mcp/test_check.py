@@ -9,7 +9,7 @@ from antiphon.config.mcp import McpServerSpec
 from antiphon.egress import Egress, Policy
 from antiphon.errors import BadRequest, StartupError
 from antiphon.protocol.types.tools import ApprovalRules, McpTool, ToolNames
-from antiphon.tools.mcp.mcp import Mcp, McpSettings
+from antiphon.tools.mcp.client import Mcp, McpSettings
 from antiphon.tools.mcp.servers import server_of
 
 LABELS = {
@@ -157,7 +157,7 @@ def test_a_server_is_described_by_the_request_or_else_by_the_operator() -> None:
 
 
 def test_without_the_extra_a_request_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antiphon.tools.mcp.mcp.installed", lambda: False)
+    monkeypatch.setattr("antiphon.tools.mcp.client.installed", lambda: False)
     _, message = _refused(Mcp(McpSettings(), Egress()), server_url="https://example.com")
     assert "pip install 'antiphon[mcp]'" in message
     with pytest.raises(StartupError, match="antiphon"):

@@ -18,8 +18,8 @@ from antiphon.core.deltas import Delta, Stage
 from antiphon.protocol.types.builtin_items import McpProtocolError, McpToolError
 from antiphon.protocol.types.items import InputImage, InputText, McpCall
 from antiphon.protocol.types.tools import McpTool, ToolNames
-from antiphon.tools.mcp.mcp import McpSettings
-from antiphon.tools.mcp.tools import McpTools
+from antiphon.tools.mcp.client import McpSettings
+from antiphon.tools.mcp.response_tools import McpTools
 from tests.tools.mcp.everything import program, serving
 from tests.tools.mcp.using import PATIENT, called, client, use, used
 

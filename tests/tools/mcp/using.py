@@ -12,8 +12,8 @@ from antiphon.egress import Egress
 from antiphon.protocol.types.items import McpCall
 from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import Use, Used
-from antiphon.tools.mcp.mcp import Mcp, McpSettings
-from antiphon.tools.mcp.tools import McpTools
+from antiphon.tools.mcp.client import Mcp, McpSettings
+from antiphon.tools.mcp.response_tools import McpTools
 
 PATIENT = McpSettings(at_home=True, list_seconds=60, call_seconds=60, longest_seconds=120)  # with a busy machine
 HASTY = McpSettings(at_home=True, list_seconds=5, call_seconds=1, longest_seconds=4)  # with who never answers

@@ -20,7 +20,7 @@ from antiphon.core.deltas import (
 from antiphon.protocol.types.items import UrlCitation
 from antiphon.protocol.types.response import Logprob
 from antiphon.tools.web_search.citations import Citations
-from antiphon.tools.web_search.pages import Page, Pages, Spot
+from antiphon.tools.web_search.page_view import Page, Pages, Spot
 from tests.cpu import cpu_time
 from tests.parsers.cuts import CUTS, pieces
 

@@ -1,6 +1,6 @@
 """Pages as numbered lines: wrapped, shown a window at a time, looked through."""
 
-from antiphon.tools.web_search.pages import Page, Pages, found, shown, wrapped
+from antiphon.tools.web_search.page_view import Page, Pages, found, shown, wrapped
 from tests.cpu import cpu_time
 
 

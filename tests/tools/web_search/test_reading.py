@@ -7,7 +7,7 @@ import re
 import pytest
 
 from antiphon.errors import FetchFailed
-from antiphon.tools.web_search.reading import MOST_CHARACTERS, Reader
+from antiphon.tools.web_search.page_fetch import MOST_CHARACTERS, Reader
 from tests.egress.hosts import Behaviour, Writer, answer, egress, hosting, saying
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from antiphon.config import Config
 from antiphon.egress import Egress, Policy
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.tools import McpTool
-from antiphon.tools.mcp.mcp import Mcp
+from antiphon.tools.mcp.client import Mcp
 from antiphon.tools.mcp.settings import settings_of
 
 _TENANT = "doctor"

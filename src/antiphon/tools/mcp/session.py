@@ -32,10 +32,10 @@ from antiphon.egress import Egress
 from antiphon.egress.exchanges import CURRENT, Exchange
 from antiphon.errors import McpFailed
 from antiphon.observe.spans import handed_on
-from antiphon.tools.mcp.incoming import Incoming
+from antiphon.tools.mcp.message_limits import Incoming
 from antiphon.tools.mcp.servers import Server
 from antiphon.tools.mcp.settings import McpSettings
-from antiphon.tools.mcp.ways import ways
+from antiphon.tools.mcp.transports import ways
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from antiphon.protocol.types.builtin_items import (
 from antiphon.tools.base import Rewriter, Tell, Use, Used
 from antiphon.tools.web_search.citations import Citations
 from antiphon.tools.web_search.functions import FIND, OPEN, Asked, Find, Open, Search, read
-from antiphon.tools.web_search.pages import Page, Pages, Spot, found, host_of, plain, shown, title_of, wrapped
+from antiphon.tools.web_search.options import Wishes
+from antiphon.tools.web_search.page_fetch import Reader
+from antiphon.tools.web_search.page_view import Page, Pages, Spot, found, host_of, plain, shown, title_of, wrapped
 from antiphon.tools.web_search.providers.base import Found, Provider
-from antiphon.tools.web_search.reading import Reader
-from antiphon.tools.web_search.wishes import Wishes
 
 MOST_RESULTS = 20
 MOST_LINES = 1000

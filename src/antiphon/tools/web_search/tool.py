@@ -15,9 +15,9 @@ from antiphon.protocol.types.tools import (
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.web_search.browser import Browser, Means
 from antiphon.tools.web_search.functions import FUNCTIONS, HARMONY, RECIPIENTS
+from antiphon.tools.web_search.options import wishes_of
+from antiphon.tools.web_search.page_fetch import Reader, is_installed
 from antiphon.tools.web_search.providers.registry import make_provider
-from antiphon.tools.web_search.reading import Reader, is_installed
-from antiphon.tools.web_search.wishes import wishes_of
 
 _MISSING = "The server's operator sets up web_search with --web-search-url, such as searxng+https://HOST."
 _WAITING = 10.0  # seconds until it is a page's turn to be read

@@ -15,9 +15,9 @@ from msgspec import Struct
 from antiphon.egress import Egress
 from antiphon.errors import McpFailed
 from antiphon.protocol.types.builtin_items import McpListedTool
-from antiphon.tools.mcp.lists import fit
 from antiphon.tools.mcp.servers import Server
 from antiphon.tools.mcp.settings import McpSettings
+from antiphon.tools.mcp.tool_list import fit
 
 T = TypeVar("T")
 Json = dict[str, Any]

@@ -21,7 +21,7 @@ MOST_BYTES = 5 * 1024 * 1024
 MOST_CHARACTERS = 400_000  # of one page; the rest of a longer one is not shown
 _AT_ONCE, _QUEUE = 2, 256  # children
 _WIDEST = 12  # bytes of a character in the child's answer
-_CHILD = str(Path(__file__).with_name("web_text.py"))
+_CHILD = str(Path(__file__).with_name("html_child.py"))
 _HTML: Final = ("text/html", "application/xhtml")
 _TEXTS: Final = ("text/", "application/json", "application/xml", "application/rss+xml", "application/atom+xml",
                  "application/x-ndjson", "application/yaml", "application/markdown")  # fmt: skip

@@ -8,10 +8,10 @@ from antiphon.config.mcp import Approval
 from antiphon.egress import Egress
 from antiphon.errors import StartupError, UnsupportedParameter
 from antiphon.protocol.types.tools import ApprovalRules, McpTool
-from antiphon.tools.mcp.pool import Sessions, installed
+from antiphon.tools.mcp.response_tools import McpTools
 from antiphon.tools.mcp.servers import check
+from antiphon.tools.mcp.session_pool import Sessions, installed
 from antiphon.tools.mcp.settings import McpSettings as McpSettings
-from antiphon.tools.mcp.tools import McpTools
 
 _INSTALL = "MCP servers need the extra mcp: pip install 'antiphon[mcp]'"
 

@@ -22,9 +22,9 @@ from antiphon.protocol.types.builtin_items import (
 )
 from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import Rewriter, Tell, Use, Used
-from antiphon.tools.mcp.pool import Sessions
 from antiphon.tools.mcp.results import content_of, output_of, said_of
 from antiphon.tools.mcp.servers import Server, server_of
+from antiphon.tools.mcp.session_pool import Sessions
 from antiphon.tools.mcp.settings import McpSettings
 
 Json = dict[str, Any]

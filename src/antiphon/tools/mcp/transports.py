@@ -18,7 +18,7 @@ from msgspec import Struct
 from antiphon.egress import Egress
 from antiphon.egress.mcp import Wire, http_client
 from antiphon.observe.spans import handed_on
-from antiphon.tools.mcp.incoming import Messages
+from antiphon.tools.mcp.message_limits import Messages
 from antiphon.tools.mcp.servers import Server
 from antiphon.tools.mcp.settings import McpSettings
 
