@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.config.homes import cache_home
+from antiphon.config.xdg import cache_home
 from antiphon.engines.llamacpp.child import Launch, Report
 from antiphon.engines.llamacpp.model_files import default_model
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from antiphon.engines.base import State
 from antiphon.observe import Metrics, set_up_logging
 from antiphon.observe.logs import LOGGERS
-from antiphon.observe.series import Registry
+from antiphon.observe.prometheus import Registry
 
 
 class Counts(Struct):

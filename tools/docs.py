@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
-from antiphon.config import docs as configuration
+from antiphon.config import docs_page as configuration
 from tools import engines, formats, metrics
 from tools.requirements import ROOT, Group, Row, load
 

@@ -5,8 +5,8 @@ from multiprocessing import Pipe
 
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine
-from antiphon.observe.board import Board
-from antiphon.observe.series import Counter, Family, Gauge, Histogram
+from antiphon.observe.multiprocess import Board
+from antiphon.observe.prometheus import Counter, Family, Gauge, Histogram
 from antiphon.service.observing import Observing
 from antiphon.stores.live.worker_limits import ParentTill
 from antiphon.transport.workers import Place

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from antiphon.cli.commands import cli
-from antiphon.config.headings import CLIENT, LIMITS
+from antiphon.config.help_text import CLIENT, LIMITS
 from antiphon.config.sources import settings
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.config import Config
-from antiphon.config.api_keys import GivenKey, given_keys
+from antiphon.config.key_settings import GivenKey, given_keys
 from antiphon.errors import StartupError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.config import Config
-from antiphon.config.docs import page
+from antiphon.config.docs_page import page
 from antiphon.config.sources import load, settings
 from antiphon.errors import StartupError
 from antiphon.limits import Limits

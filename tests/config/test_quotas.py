@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.config.quotas import Quota, Shedding, TenantSpec
+from antiphon.config.rate_limits import Quota, Shedding, TenantSpec
 from antiphon.config.sources import load
 from antiphon.errors import StartupError
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.config.reasoning_keys import read_keys
+from antiphon.config.key_settings import read_keys
 from antiphon.config.sources import load
 from antiphon.errors import StartupError
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.config.searching import WebSearchSettings
 from antiphon.config.sources import load, settings
+from antiphon.config.web_search import WebSearchSettings
 from antiphon.errors import StartupError
 
 SECRET = "s3cret-of-the-provider"

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.config import Config
-from antiphon.config.homes import cache_home
+from antiphon.config.xdg import cache_home
 from antiphon.core.prompt import (
     ChatPrompt,
     Chunk,

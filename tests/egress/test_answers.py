@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.egress.answers import Answer
+from antiphon.egress.http_response import Answer
 from antiphon.errors import FetchFailed
 from tests.egress.hosts import answer, moved
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.egress.exchanges import Measure
+from antiphon.egress.wire_notes import Measure
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(alphabet='ab\\"[]{},:\n'),

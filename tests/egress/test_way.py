@@ -7,7 +7,7 @@ import ssl
 import pytest
 
 from antiphon.egress import Caps, Egress, Policy
-from antiphon.egress.names import SystemResolver
+from antiphon.egress.resolver import SystemResolver
 from antiphon.errors import FetchFailed, UrlRefused
 from tests.egress.hosts import TLS, Behaviour, Names, Writer, answer, egress, hosting, moved, saying
 

@@ -7,9 +7,8 @@ from functools import partial
 import pytest
 
 from antiphon.observe import Metrics
-from antiphon.observe.board import Board
-from antiphon.observe.joined import Joined
-from antiphon.observe.series import Joining, Registry
+from antiphon.observe.multiprocess import Board, Joined
+from antiphon.observe.prometheus import Joining, Registry
 from tests.stores.rows import Clock
 from tests.test_observe import samples
 

@@ -3,9 +3,9 @@ import asyncio
 import pytest
 
 from antiphon.errors import InvalidValue, Unavailable
-from antiphon.observe.measured import measured
-from antiphon.observe.series import Registry
+from antiphon.observe.prometheus import Registry
 from antiphon.observe.spans import Watched
+from antiphon.observe.store_metrics import measured
 from tests.observe.test_spans import Listener
 from tests.test_observe import samples
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.config.api_keys import GivenKey
+from antiphon.config.key_settings import GivenKey
 from antiphon.errors import Busy, StartupError, Unavailable
 from antiphon.service import keys as module
 from antiphon.service.issuing import issue

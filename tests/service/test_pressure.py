@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from antiphon.config.quotas import Shedding as Bounds
+from antiphon.config.rate_limits import Shedding as Bounds
 from antiphon.core.load_shedding import Stage
 from antiphon.errors import Unavailable
-from antiphon.observe.process import resident_bytes
+from antiphon.observe.gauges import resident_bytes
 from antiphon.service.pressure import Pressure, store_folder
 from antiphon.wiring import Lifecycle
 from tests.asgi import call

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.config.quotas import Quota, TenantSpec
+from antiphon.config.rate_limits import Quota, TenantSpec
 from antiphon.errors import Busy
 from antiphon.service.principal import Principal
 from antiphon.service.quotas import BILL, Account, Quotas, spend

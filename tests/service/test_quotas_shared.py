@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 from msgspec import Struct
 
-from antiphon.config.quotas import Quota
+from antiphon.config.rate_limits import Quota
 from antiphon.errors import Busy
 from antiphon.service.principal import Principal
 from antiphon.service.quotas import Account, Bill, Quotas

@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.config import Config
-from antiphon.config.api_keys import given_keys
 from antiphon.config.engines import EngineSpec, ModelSpec
-from antiphon.config.quotas import Quota, TenantSpec
+from antiphon.config.key_settings import given_keys
+from antiphon.config.rate_limits import Quota, TenantSpec
 from antiphon.engines.factory import build_pool
 from antiphon.engines.fake.engine import FakeEngine
 from antiphon.engines.pool import Pool

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from antiphon.config.quotas import Quota
+from antiphon.config.rate_limits import Quota
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
 from antiphon.errors import EngineFailed
 from tests.asgi import DEADLINE, Answer

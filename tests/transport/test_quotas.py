@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.config.quotas import Quota, TenantSpec
+from antiphon.config.rate_limits import Quota, TenantSpec
 from antiphon.core.deltas import Text
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import EngineFailed

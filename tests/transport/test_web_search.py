@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.config.searching import WebSearchSettings
+from antiphon.config.web_search import WebSearchSettings
 from antiphon.core.deltas import CallDelta, CallStarted, Text
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from tests.oracle import accumulate, check_event, check_response

@@ -16,7 +16,7 @@ from antiphon.cli.keys import keys
 from antiphon.cli.options import AGAIN, SettingsCommand, in_groups, named
 from antiphon.cli.progress import Progress
 from antiphon.config import Config
-from antiphon.config.headings import CLIENT
+from antiphon.config.help_text import CLIENT
 from antiphon.config.sources import settings
 from antiphon.errors import StartupError
 from antiphon.transport.pages import make_room

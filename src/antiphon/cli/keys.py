@@ -11,7 +11,7 @@ import click
 from antiphon.cli.db import shown
 from antiphon.cli.options import SettingsCommand, named
 from antiphon.config import Config
-from antiphon.config.api_keys import GivenKey, given_keys
+from antiphon.config.key_settings import GivenKey, given_keys
 from antiphon.errors import StartupError, Unavailable
 from antiphon.service.issuing import check_tenant, is_key_id, issue
 from antiphon.service.key_ids import secret_of

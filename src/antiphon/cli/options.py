@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 from msgspec import inspect
 
-from antiphon.config.headings import LIMITS
+from antiphon.config.help_text import LIMITS
 from antiphon.config.sources import Setting, load, settings
 
 AGAIN = "antiphon.again"  # in the context: how the settings are read once more

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from antiphon.config.kinds import Count, Key, Name
+from antiphon.config.value_types import Count, Key, Name
 from antiphon.errors import StartupError
 
 _FOR_A_PLACE = re.compile(r"[^=]+:\d+=.")  # what can only be meant as HOST:PORT=KEY

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from antiphon.config.kinds import Name
+from antiphon.config.value_types import Name
 from antiphon.errors import StartupError
 
 Approval = Literal["never", "always"]

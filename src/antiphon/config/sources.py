@@ -18,15 +18,14 @@ from msgspec import NODEFAULT, Meta, Struct, inspect
 from msgspec.structs import replace
 
 from antiphon.config.areas.compat import SPELLINGS
-from antiphon.config.areas.observing import STANDARD
-from antiphon.config.headings import LIMITS
-from antiphon.config.homes import config_home
-from antiphon.config.kinds import WORDS
-from antiphon.config.notes import Note
-from antiphon.config.quotas import Quota, Shedding
-from antiphon.config.searching import WebSearchSettings, with_key
+from antiphon.config.areas.observability import STANDARD
+from antiphon.config.help_text import LIMITS, Note
+from antiphon.config.rate_limits import Quota, Shedding
 from antiphon.config.table import Config
-from antiphon.config.tables import TABLES, read_tables
+from antiphon.config.toml_tables import TABLES, read_tables
+from antiphon.config.value_types import WORDS
+from antiphon.config.web_search import WebSearchSettings, with_key
+from antiphon.config.xdg import config_home
 from antiphon.errors import StartupError
 from antiphon.limits import Limits
 

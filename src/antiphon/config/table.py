@@ -10,10 +10,10 @@ from typing import Annotated
 from msgspec import Struct
 
 from antiphon.config.areas.compat import CompatSettings
-from antiphon.config.headings import CLIENT
-from antiphon.config.kinds import Name
-from antiphon.config.quotas import Quota, Shedding, TenantSpec
-from antiphon.config.searching import WebSearchSettings
+from antiphon.config.help_text import CLIENT
+from antiphon.config.rate_limits import Quota, Shedding, TenantSpec
+from antiphon.config.value_types import Name
+from antiphon.config.web_search import WebSearchSettings
 from antiphon.limits import Limits
 
 

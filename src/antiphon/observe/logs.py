@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from antiphon.observe.about import ABOUT
+from antiphon.observe.log_context import ABOUT
 
 LOGGERS = ("antiphon", "uvicorn", "asyncpg")
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}

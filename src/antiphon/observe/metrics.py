@@ -5,10 +5,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from antiphon.observe.board import Board
-from antiphon.observe.joined import Joined
-from antiphon.observe.process import add_process
-from antiphon.observe.series import Counter, Histogram, Joining, Reading, Registry
+from antiphon.observe.gauges import add_process
+from antiphon.observe.multiprocess import Board, Joined
+from antiphon.observe.prometheus import Counter, Histogram, Joining, Reading, Registry
 
 # Seconds. A small model's first token takes a hundredth, a large one's under load a minute.
 WAITS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)

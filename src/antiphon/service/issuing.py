@@ -11,7 +11,7 @@ from hashlib import sha256
 
 import msgspec
 
-from antiphon.config.kinds import Tenant
+from antiphon.config.value_types import Tenant
 from antiphon.errors import StartupError
 from antiphon.ids import is_id, new_id
 from antiphon.service.principal import INFERENCE, SCOPES

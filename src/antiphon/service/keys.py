@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from antiphon.config.api_keys import GivenKey
+from antiphon.config.key_settings import GivenKey
 from antiphon.errors import Busy, StartupError, Unavailable
 from antiphon.service.issuing import id_in
 from antiphon.service.key_ids import id_of, new_secret, secret_of

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from antiphon.admission import USUAL, Admission, Ticket
 from antiphon.engines.base import FALLEN, Capabilities, Engine, Model, Standing, State
 from antiphon.errors import AntiphonError, Busy, MissingParameter, ModelNotFound, Unavailable
-from antiphon.observe.watches import Queue
+from antiphon.observe.gauges import Queue
 from antiphon.service.naming import Naming, OutputTokens
 from antiphon.service.tiers import RANKS
 from antiphon.service.tongues import learn, spoken

@@ -11,13 +11,13 @@ from msgspec import Struct
 from antiphon import confined
 from antiphon.agent.witness import Witness
 from antiphon.config import Config
-from antiphon.config.areas.observing import traces_url
+from antiphon.config.areas.observability import traces_url
 from antiphon.egress import Egress
 from antiphon.errors import StartupError
-from antiphon.observe import Metrics, watches
+from antiphon.observe import Metrics, gauges
 from antiphon.observe.access_log import AccessLog
-from antiphon.observe.measured import measured
 from antiphon.observe.spans import Tracer
+from antiphon.observe.store_metrics import measured
 from antiphon.service.jobs import Jobs
 from antiphon.service.keeping import Keeper
 from antiphon.service.models import Models
@@ -59,9 +59,9 @@ class Observing:
         self.tracer = None if url is None else _tracer(url, config.trace_content)
         if self.access_log is not None:
             log = self.access_log
-            watches.watch_access_log(metrics.registry, lambda: log.dropped)
+            gauges.watch_access_log(metrics.registry, lambda: log.dropped)
         if self.tracer is not None:
-            watches.watch_tracing(metrics.registry, self.tracer.counts)
+            gauges.watch_tracing(metrics.registry, self.tracer.counts)
 
     @property
     def watch(self) -> Callable[[str, str], Witness] | None:
@@ -84,12 +84,12 @@ class Observing:
         metrics.watch_pressure(lambda: parts.pressure.stage, lambda: parts.pressure.loads)
         sharing, quotas = parts.sharing, parts.quotas
         metrics.watch_quotas(lambda: quotas.refusals, None if sharing is None else lambda: sharing.up)
-        watches.watch_queues(registry, models.queues)
-        watches.watch_lanes(registry, lanes)
-        watches.watch_leases(registry, lambda: keeper.held, lambda: keeper.lost, lambda: parts.jobs.taken_over)
-        watches.watch_store(registry, parts.probe.healthy, lambda: parts.probe.size)
-        watches.watch_egress(registry, parts.egress.outcomes)
-        watches.watch_confined(registry, confined.OUTCOMES)
+        gauges.watch_queues(registry, models.queues)
+        gauges.watch_lanes(registry, lanes)
+        gauges.watch_leases(registry, lambda: keeper.held, lambda: keeper.lost, lambda: parts.jobs.taken_over)
+        gauges.watch_store(registry, parts.probe.healthy, lambda: parts.probe.size)
+        gauges.watch_egress(registry, parts.egress.outcomes)
+        gauges.watch_confined(registry, confined.OUTCOMES)
 
     def open(self) -> None:
         if self.access_log is not None:

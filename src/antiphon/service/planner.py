@@ -28,7 +28,7 @@ from antiphon.core.replay.replay import Replay
 from antiphon.engines.base import Capabilities
 from antiphon.errors import MissingParameter
 from antiphon.ids import ItemIds, new_id
-from antiphon.observe.about import note_response
+from antiphon.observe.log_context import note_response
 from antiphon.protocol.decoding.codec import Decoded
 from antiphon.protocol.decoding.stored_items import keep
 from antiphon.protocol.types.items import InputItem, ItemReference, Message, Reasoning

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from antiphon.config.quotas import Shedding as Bounds
+from antiphon.config.rate_limits import Shedding as Bounds
 from antiphon.core.load_shedding import Mark, Shedding, Stage
 from antiphon.errors import Unavailable
-from antiphon.observe.process import resident_bytes
+from antiphon.observe.gauges import resident_bytes
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from antiphon.config.quotas import Quota, TenantSpec
+from antiphon.config.rate_limits import Quota, TenantSpec
 from antiphon.core.token_bucket import MINUTE, Bucket
 from antiphon.errors import Busy
 from antiphon.service.principal import Principal

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from antiphon.config import Config
-from antiphon.config.api_keys import given_keys
-from antiphon.config.headings import FAKE, LLAMACPP, MODEL
+from antiphon.config.help_text import FAKE, LLAMACPP, MODEL
+from antiphon.config.key_settings import given_keys
 from antiphon.config.sources import settings
-from antiphon.config.tables import TABLES
+from antiphon.config.toml_tables import TABLES
 from antiphon.engines.factory import about, reads_of, seats
 from antiphon.engines.pool import Pool
 from antiphon.errors import StartupError

@@ -6,7 +6,7 @@ from antiphon.agent.exchange import Exchange
 from antiphon.agent.run import Run
 from antiphon.core.prompt import Counts
 from antiphon.observe import Metrics
-from antiphon.observe.about import ABOUT
+from antiphon.observe.log_context import ABOUT
 from antiphon.service.quotas import BILL
 
 

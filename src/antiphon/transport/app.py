@@ -10,7 +10,7 @@ from typing import Protocol
 
 from antiphon.errors import AntiphonError, Busy, Forbidden
 from antiphon.observe import Metrics
-from antiphon.observe.about import ABOUT
+from antiphon.observe.log_context import ABOUT
 from antiphon.transport import problems
 from antiphon.transport.asgi import AsgiLine, Receive, Scope, Send
 from antiphon.transport.guard import Guard

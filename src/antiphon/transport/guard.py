@@ -7,7 +7,7 @@ was put together from headers. Whose a known key is costs a look-up of its diges
 from collections.abc import Awaitable, Iterable
 
 from antiphon.config import Config
-from antiphon.config.api_keys import given_keys
+from antiphon.config.key_settings import given_keys
 from antiphon.errors import BadRequest, Forbidden, NotAuthenticated, Unavailable
 from antiphon.service.issuing import MARK
 from antiphon.service.keys import Keys

@@ -15,7 +15,7 @@ from msgspec import Struct
 from antiphon.errors import BadRequest, BodyTooLarge, UnsupportedMediaType
 from antiphon.ids import new_id
 from antiphon.limits import Limits
-from antiphon.observe.about import About
+from antiphon.observe.log_context import About
 from antiphon.service.principal import INFERENCE, Principal
 from antiphon.service.quotas import Account
 from antiphon.transport.line import CLOSE, Line

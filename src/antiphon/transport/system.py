@@ -11,7 +11,7 @@ from msgspec import Struct
 from antiphon.engines.base import Model, State
 from antiphon.errors import Unavailable
 from antiphon.observe import Metrics
-from antiphon.observe.series import CONTENT_TYPE
+from antiphon.observe.prometheus import CONTENT_TYPE
 from antiphon.service.principal import ADMIN
 from antiphon.transport.guard import Guard
 from antiphon.transport.http import Request, Route

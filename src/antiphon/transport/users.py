@@ -5,7 +5,7 @@ In the log alone: as labels of metrics they would be without number.
 
 import logging
 
-from antiphon.observe.about import ABOUT
+from antiphon.observe.log_context import ABOUT
 from antiphon.protocol.types.request import CreateResponse
 
 log = logging.getLogger(__name__)

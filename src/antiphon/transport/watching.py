@@ -5,8 +5,8 @@ A client's own trace is gone on with, and handed on by whoever asks others for i
 
 from time import perf_counter, time
 
-from antiphon.observe.about import ABOUT, About
 from antiphon.observe.access_log import AccessLog, Line
+from antiphon.observe.log_context import ABOUT, About
 from antiphon.observe.spans import CURRENT, Tracer, Value, Watched, read_traceparent
 from antiphon.transport.http import WEBSOCKET, Request
 

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from antiphon.config import Config
 from antiphon.errors import StartupError
-from antiphon.observe.board import Board
+from antiphon.observe.multiprocess import Board
 from antiphon.stores.live.base import Till
 from antiphon.stores.live.worker_limits import Drawer, ParentTill
 from antiphon.stores.registry import named

@@ -3,8 +3,7 @@
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.config.api_keys import given_keys
-from antiphon.config.reasoning_keys import read_keys
+from antiphon.config.key_settings import given_keys, read_keys
 from antiphon.egress import Egress
 from antiphon.engines.base import Engine
 from antiphon.service.approvals import Approvals

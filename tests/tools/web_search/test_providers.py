@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from antiphon.config import Config
-from antiphon.config.searching import WebSearchSettings
+from antiphon.config.web_search import WebSearchSettings
 from antiphon.errors import FetchFailed, StartupError
 from antiphon.tools.web_search.providers.base import Found, Question
 from antiphon.tools.web_search.providers.registry import make_provider

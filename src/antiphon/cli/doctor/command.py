@@ -10,7 +10,7 @@ import msgspec
 from antiphon.cli.doctor.findings import Check, Finding, Line, Report, cut, wrong
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
-from antiphon.config.headings import CLIENT
+from antiphon.config.help_text import CLIENT
 from antiphon.config.sources import Survey, settings, survey
 from antiphon.errors import AntiphonError, StartupError
 

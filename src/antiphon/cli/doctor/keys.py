@@ -4,7 +4,7 @@ from time import time
 
 from antiphon.cli.doctor.findings import Finding, fine, warning, wrong
 from antiphon.config import Config
-from antiphon.config.api_keys import given_keys
+from antiphon.config.key_settings import given_keys
 from antiphon.errors import AntiphonError, StartupError
 from antiphon.stores.registry import make_store, named
 

@@ -8,8 +8,8 @@ from msgspec import inspect
 
 from antiphon.cli.doctor.findings import Finding, fine, listed, warning, wrong
 from antiphon.config import Config
-from antiphon.config.areas.observing import traces_url
-from antiphon.config.reasoning_keys import read_keys
+from antiphon.config.areas.observability import traces_url
+from antiphon.config.key_settings import read_keys
 from antiphon.config.sources import Survey, settings
 from antiphon.egress import Policy
 from antiphon.engines.factory import seats

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from antiphon.cli.doctor.findings import Finding, fine, warning, wrong
 from antiphon.config import Config
-from antiphon.config.areas.observing import traces_url
+from antiphon.config.areas.observability import traces_url
 from antiphon.observe.access_log import STDERR
 
 _SECONDS = 3.0

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from antiphon.config.areas.observing import ObservingSettings
-from antiphon.config.headings import COMPATIBILITY
-from antiphon.config.kinds import Key
+from antiphon.config.areas.observability import ObservingSettings
+from antiphon.config.help_text import COMPATIBILITY
+from antiphon.config.value_types import Key
 
 # What vLLM's fork calls settings of ours; both names work.
 SPELLINGS: Final = {

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 from antiphon.config.areas.tools import ToolSettings
-from antiphon.config.headings import FAKE, LLAMACPP
-from antiphon.config.kinds import Amount, Count, Interval, Level, Rate
+from antiphon.config.help_text import FAKE, LLAMACPP
+from antiphon.config.value_types import Amount, Count, Interval, Level, Rate
 
 
 class EmbeddedSettings(ToolSettings, frozen=True, kw_only=True):

@@ -7,9 +7,9 @@ from msgspec import Struct, field
 
 from antiphon.config.areas.server import ServerSettings
 from antiphon.config.engines import EngineSpec, ModelSpec, Shared, completed
-from antiphon.config.headings import DEADLINES, MODEL
-from antiphon.config.homes import cache_home
-from antiphon.config.kinds import Amount, Count, Key, Name, Pair, Seconds
+from antiphon.config.help_text import DEADLINES, MODEL
+from antiphon.config.value_types import Amount, Count, Key, Name, Pair, Seconds
+from antiphon.config.xdg import cache_home
 from antiphon.errors import StartupError
 
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from antiphon.config.headings import SERVER
-from antiphon.config.kinds import Amount, Count, Host, Interval, Key, Name, Origin, Port, Seconds
+from antiphon.config.help_text import SERVER
+from antiphon.config.value_types import Amount, Count, Host, Interval, Key, Name, Origin, Port, Seconds
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal
 
-from antiphon.config.areas.storing import StoreSettings
-from antiphon.config.headings import EGRESS, TOOLS
-from antiphon.config.kinds import Count, Labelled, Name, Seconds
+from antiphon.config.areas.storage import StoreSettings
+from antiphon.config.help_text import EGRESS, TOOLS
 from antiphon.config.mcp import McpServerSpec, named
+from antiphon.config.value_types import Count, Labelled, Name, Seconds
 
 
 class ToolSettings(StoreSettings, frozen=True, kw_only=True):

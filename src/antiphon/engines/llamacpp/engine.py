@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from antiphon.config.homes import cache_home
+from antiphon.config.xdg import cache_home
 from antiphon.core.prompt import Chunk, Prompt, Reads, Work
 from antiphon.engines.base import Capabilities, Embedded, GeneratesOnly, Model
 from antiphon.engines.client import Refused

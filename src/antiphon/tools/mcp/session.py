@@ -29,7 +29,7 @@ from mcp.types import (
 from pydantic import BaseModel
 
 from antiphon.egress import Egress
-from antiphon.egress.exchanges import CURRENT, Exchange
+from antiphon.egress.wire_notes import CURRENT, Exchange
 from antiphon.errors import McpFailed
 from antiphon.observe.spans import handed_on
 from antiphon.tools.mcp.message_limits import Incoming

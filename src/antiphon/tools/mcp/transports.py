@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from msgspec import Struct
 
 from antiphon.egress import Egress
-from antiphon.egress.mcp import Wire, http_client
+from antiphon.egress.mcp_transport import Wire, http_client
 from antiphon.observe.spans import handed_on
 from antiphon.tools.mcp.message_limits import Messages
 from antiphon.tools.mcp.servers import Server

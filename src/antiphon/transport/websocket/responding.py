@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from antiphon.errors import AntiphonError, ProcessingFailed
 from antiphon.observe import Metrics
-from antiphon.observe.about import ABOUT, About
+from antiphon.observe.log_context import ABOUT, About
 from antiphon.protocol.bodies.steering import Submission
 from antiphon.protocol.bodies.websocket import socket_error
 from antiphon.protocol.decoding.codec import Decoded

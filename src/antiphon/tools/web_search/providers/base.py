@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from antiphon.config.searching import WebSearchSettings
+from antiphon.config.web_search import WebSearchSettings
 from antiphon.egress import Caps, Egress, Sent
 from antiphon.errors import FetchFailed, StartupError, UrlRefused
 

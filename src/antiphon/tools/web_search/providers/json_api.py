@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from antiphon.config.searching import WebSearchSettings
+from antiphon.config.web_search import WebSearchSettings
 from antiphon.egress import Egress
 from antiphon.errors import StartupError
 from antiphon.tools.web_search.providers.base import Desk, Found, Question, rows_of, text_of

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from antiphon.config.searching import WebSearchSettings
+from antiphon.config.web_search import WebSearchSettings
 from antiphon.egress import Egress
 from antiphon.errors import StartupError
 from antiphon.tools.web_search.providers.base import Provider

@@ -5,7 +5,7 @@ GET /search?q=otters&format=json&language=de-DE → {"results": [{"url": …, "t
 
 from urllib.parse import urlencode
 
-from antiphon.config.searching import WebSearchSettings
+from antiphon.config.web_search import WebSearchSettings
 from antiphon.egress import Egress
 from antiphon.tools.web_search.providers.base import Desk, Found, Question, rows_of, text_of
 

@@ -2,18 +2,36 @@
 
 A line of the file is KEY, or TENANT KEY; empty lines and those that begin with # say nothing. A key by itself is of the
 tenant "default" and may do everything; one of a named tenant may not administer.
+
+The keys that seal reasoning, as an operator writes them: 32 bytes in base64, or @FILE with one on each line.
+
+A key on the command line is seen by everyone on the machine; a variable or a file is not.
+
+Files with keys: text, named by a flag that every complaint repeats, and never a line of what is in them.
 """
 
-from collections.abc import Iterator
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.config.key_files import read_key_file
-from antiphon.config.kinds import Key, Tenant
 from antiphon.config.table import Config
+from antiphon.config.value_types import Key, Tenant
 from antiphon.errors import StartupError
+
+
+def read_key_file(path: Path, flag: str, expected: str) -> str:
+    """Raises StartupError."""
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise StartupError(f"{path}, which {flag} names, cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise StartupError(f"{path}, which {flag} names, is not a text; {expected}.") from None
+
 
 _EXPECTED = "expected KEY or TENANT KEY, the tenant in small letters, digits, dots, dashes and underscores"
 
@@ -66,3 +84,36 @@ def _fits(text: str, kind: object) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+_BYTES = 32
+_EXPECTED_REASONING_KEY = f"expected {_BYTES} bytes in base64, as `openssl rand -base64 {_BYTES}` writes them, or @FILE"
+
+
+def read_keys(given: Iterable[str]) -> list[bytes]:
+    """In their order. Raises StartupError, which does not repeat a key."""
+    return [key for text in given for key in _reasoning_keys(text)]
+
+
+def _reasoning_keys(text: str) -> Iterator[bytes]:
+    if not text.startswith("@"):
+        yield _key(text, "--reasoning-key has a value that does not fit")
+        return
+    path = Path(text[1:]).expanduser()
+    lines = [line.strip() for line in read_key_file(path, "--reasoning-key", _EXPECTED_REASONING_KEY).splitlines()]
+    keys = [_key(line, f"{path}, which --reasoning-key names, has a line that does not fit") for line in lines if line]
+    if not keys:
+        raise StartupError(f"{path}, which --reasoning-key names, has no key in it; {_EXPECTED_REASONING_KEY}.")
+    yield from keys
+
+
+def _key(text: str, wrong: str) -> bytes:
+    """Either alphabet of base64 will do, with or without the padding."""
+    plain = text.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        key = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) != _BYTES:
+        raise StartupError(f"{wrong}; {_EXPECTED_REASONING_KEY}.")
+    return key

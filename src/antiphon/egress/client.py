@@ -18,9 +18,9 @@ from ipaddress import IPv4Address, IPv6Address
 from msgspec import Struct
 
 from antiphon.egress.addresses import read_address
-from antiphon.egress.answers import Answer
-from antiphon.egress.names import Resolver, SystemResolver
+from antiphon.egress.http_response import Answer
 from antiphon.egress.policy import Policy
+from antiphon.egress.resolver import Resolver, SystemResolver
 from antiphon.egress.urls import Address, Url, read_redirect, read_url
 from antiphon.errors import FetchFailed, UrlRefused
 

@@ -3,8 +3,8 @@
 from typing import Annotated, Final, Literal
 
 from antiphon.config.areas.embedded import EmbeddedSettings
-from antiphon.config.headings import LOGGING, OBSERVING
-from antiphon.config.kinds import Amount, Key, Name, Severity
+from antiphon.config.help_text import LOGGING, OBSERVING
+from antiphon.config.value_types import Amount, Key, Name, Severity
 from antiphon.errors import StartupError
 
 # As OpenTelemetry calls them; what has our prefix wins. All its other variables are read by its own SDK.

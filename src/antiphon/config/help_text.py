@@ -1,4 +1,7 @@
-"""What the help and the docs say of a setting, and under which heading."""
+"""What the help and the docs say of a setting, and under which heading.
+
+The headings under which the help and the docs have settings.
+"""
 
 from collections.abc import Mapping
 
@@ -24,3 +27,18 @@ class Group(Struct, frozen=True):
         self, text: str, default: str | None = None, *also: str, words: Mapping[str, str] | None = None
     ) -> Note:
         return Note(self.title, text, default, also, words or {})
+
+
+SERVER = Group("Server")
+MODEL = Group("Model")
+DEADLINES = Group("Deadlines")
+STORE = Group("Store")
+EGRESS = Group("Egress")
+TOOLS = Group("Tools")
+LLAMACPP = Group("Engine llamacpp")
+FAKE = Group("Engine fake")
+LOGGING = Group("Logging")
+OBSERVING = Group("Observing")
+COMPATIBILITY = Group("Compatibility")
+CLIENT = Group("Client")
+LIMITS = Group("Limits")

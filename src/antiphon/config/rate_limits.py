@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from antiphon.config.notes import Group
+from antiphon.config.help_text import Group
 
 QUOTA = Group("Quotas")
 SHED = Group("Shedding")

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any, TypeVar, cast
 
 from antiphon.errors import Unavailable
-from antiphon.observe.series import Counter, Family, Histogram, Registry
+from antiphon.observe.prometheus import Counter, Family, Histogram, Registry
 from antiphon.observe.spans import CURRENT, Tracer, Watched
 
 T = TypeVar("T")

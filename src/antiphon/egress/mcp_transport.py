@@ -14,9 +14,9 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from antiphon.egress.exchanges import CURRENT, Exchange, Measure
+from antiphon.egress.client import Egress
 from antiphon.egress.urls import Url, read_url
-from antiphon.egress.way import Egress
+from antiphon.egress.wire_notes import CURRENT, Exchange, Measure
 from antiphon.errors import AntiphonError, FetchFailed
 
 _TRIED: Final = 4  # addresses of one host

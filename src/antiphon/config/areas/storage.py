@@ -3,9 +3,9 @@
 from typing import Annotated
 
 from antiphon.config.areas.models import ModelSettings
-from antiphon.config.headings import STORE
-from antiphon.config.homes import data_home
-from antiphon.config.kinds import Count, Interval, Name, Seconds
+from antiphon.config.help_text import STORE
+from antiphon.config.value_types import Count, Interval, Name, Seconds
+from antiphon.config.xdg import data_home
 
 
 class StoreSettings(ModelSettings, frozen=True, kw_only=True):

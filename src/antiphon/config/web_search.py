@@ -13,8 +13,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from antiphon.config.kinds import Count, Key, Name
-from antiphon.config.notes import Group
+from antiphon.config.help_text import Group
+from antiphon.config.value_types import Count, Key, Name
 from antiphon.errors import StartupError
 
 WEB_SEARCH = Group("Web search")
