@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from antiphon.cli.bench.load import perform
 from antiphon.cli.bench.plan import Level, Plan
-from antiphon.cli.bench.session import perform
 from antiphon.cli.client import Unanswered
 from antiphon.cli.commands import cli
 from antiphon.engines.fake import FakeEngine, FakeSettings

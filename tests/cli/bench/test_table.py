@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from antiphon.cli.bench.figures import Failure, Figures, Spread, Tally
-from antiphon.cli.bench.line import told
-from antiphon.cli.bench.table import table
+from antiphon.cli.bench.figures import Failure, Figures, Spread, Tally, table
+from antiphon.cli.bench.load import told
 
 
 def figures(url: str = "http://127.0.0.1:8000", **given: Any) -> Figures:

@@ -129,8 +129,8 @@ def _extra(_: click.Context, option: click.Parameter, text: str | None) -> dict[
 def bench(
     config: Config, urls: tuple[str, ...], api: str, key: tuple[str, ...], file: IO[bytes] | None, **asked: Any
 ) -> None:
-    from antiphon.cli.bench.session import perform  # here alone: other commands need not wait for its imports
-    from antiphon.cli.bench.table import table
+    from antiphon.cli.bench.figures import table
+    from antiphon.cli.bench.load import perform  # here alone: other commands need not wait for its imports
 
     places = urls or (config.server_url,)
     keys = _keys(places, key, config)

@@ -1,4 +1,7 @@
-"""The command: all checks side by side, each within a deadline; a line for each finding, and 1 if one is wrong."""
+"""The command: all checks side by side, each within a deadline; a line for each finding, and 1 if one is wrong.
+
+The checks there are, in the order in which their lines are shown.
+"""
 
 import asyncio
 import logging
@@ -7,7 +10,11 @@ from typing import Any
 import click
 import msgspec
 
+from antiphon.cli.doctor.engines import embedded_models, engines
+from antiphon.cli.doctor.environment import keys, limits, mcp_servers, port, sandbox, watchers
 from antiphon.cli.doctor.findings import Check, Finding, Line, Report, cut, wrong
+from antiphon.cli.doctor.settings import contradictions, extras, files
+from antiphon.cli.doctor.storage import live_log, store
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
 from antiphon.config.help_text import CLIENT
@@ -60,7 +67,7 @@ def doctor(found: Survey, as_json: bool) -> None:
 
 
 async def _examined(config: Config) -> list[Line]:
-    from antiphon.cli.doctor.checks import CHECKS
+    from antiphon.cli.doctor.command import CHECKS
 
     found = await asyncio.gather(*(_bounded(check, config) for check in CHECKS.values()))
     lines = [finding.of(name) for name, findings in zip(CHECKS, found, strict=True) for finding in findings]
@@ -82,3 +89,20 @@ def _shown(line: Line) -> str:
     level = click.style(f"{line.level:<8}", fg=_COLOURS[line.level])
     mend = f" → {line.mend}" if line.mend else ""
     return f"{level} {line.check:<14} {line.text}{mend}"
+
+
+CHECKS: dict[str, Check] = {
+    "settings": contradictions,
+    "files": files,
+    "extras": extras,
+    "port": port,
+    "keys": keys,
+    "store": store,
+    "live log": live_log,
+    "engines": engines,
+    "model": embedded_models,
+    "mcp": mcp_servers,
+    "watching": watchers,
+    "limits": limits,
+    "sandbox": sandbox,
+}
