@@ -34,7 +34,7 @@ LAYERS = [
     {"render", "parsers", "engines", "tools", "stores"},
     {"core"},
     {"protocol"},
-    {"config", "admission", "confined", "egress", "observe"},
+    {"config", "admission", "child_process", "egress", "observe"},
     {"ids", "errors", "limits"},
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}

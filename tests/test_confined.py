@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.confined import OUTCOMES, said_by
+from antiphon.child_process import OUTCOMES, said_by
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from antiphon.confined import OUTCOMES
+from antiphon.child_process import OUTCOMES
 from antiphon.errors import (
     BadRequest,
     FetchFailed,

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.admission import Admission
-from antiphon.confined import said_by
+from antiphon.child_process import said_by
 from antiphon.core.media.documents import is_pdf, kind_of, text_in
 from antiphon.errors import InvalidFile, UnsupportedParameter
 from antiphon.limits import Limits

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from antiphon import confined
+from antiphon import child_process
 from antiphon.agent.witness import Witness
 from antiphon.config import Config
 from antiphon.config.areas.observability import traces_url
@@ -89,7 +89,7 @@ class Observing:
         gauges.watch_leases(registry, lambda: keeper.held, lambda: keeper.lost, lambda: parts.jobs.taken_over)
         gauges.watch_store(registry, parts.probe.healthy, lambda: parts.probe.size)
         gauges.watch_egress(registry, parts.egress.outcomes)
-        gauges.watch_confined(registry, confined.OUTCOMES)
+        gauges.watch_confined(registry, child_process.OUTCOMES)
 
     def open(self) -> None:
         if self.access_log is not None:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.admission import Admission
-from antiphon.confined import said_by
+from antiphon.child_process import said_by
 from antiphon.core.media.documents import kind_of, text_in
 from antiphon.egress import Caps, Egress, Fetched
 from antiphon.errors import FetchFailed
