@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice, product
 from typing import Final
 
-from antiphon.agent.declared import Declared
+from antiphon.agent.tool_resolver import Declared
 from antiphon.core.deltas import CallStarted, Delta, Thought
 from antiphon.core.prompt import Chunk, TextPrompt
 from antiphon.parsers.base import Reading

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from antiphon.agent.course import ClientCall, ClientOutput, Floor, Sofar, Step
-from antiphon.agent.declared import Declared
-from antiphon.agent.plan import Plan
+from antiphon.agent.model_call import Plan
+from antiphon.agent.tool_resolver import Declared
+from antiphon.agent.turn_policy import ClientCall, ClientOutput, Floor, Sofar, Step
 from antiphon.core.deltas import Opened, Ran, Said, ServerItem
 from antiphon.engines.fake import FakeEngine
 from antiphon.parsers.chat import ChatParser

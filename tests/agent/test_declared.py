@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.agent.declared import Declared
+from antiphon.agent.tool_resolver import Declared
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Put, Text, Thought
 from antiphon.protocol.types.items import ShellCall
 from antiphon.render.tools.declarations import Offer

@@ -6,10 +6,10 @@ import pytest
 from msgspec import Struct
 
 from antiphon.admission import Admission
-from antiphon.agent.declared import Declared
-from antiphon.agent.exchange import Exchange, Reword
-from antiphon.agent.patience import Deadlines
-from antiphon.agent.plan import Plan
+from antiphon.agent.completion_run import Exchange, Reword
+from antiphon.agent.model_call import Plan
+from antiphon.agent.timeouts import Deadlines
+from antiphon.agent.tool_resolver import Declared
 from antiphon.core.deltas import Text, Thought
 from antiphon.core.dialects.chat.emitter import ChatEmitter, Manner
 from antiphon.core.dialects.dialect import Head, Told

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from antiphon.admission import Admission
-from antiphon.agent.declared import Declared
-from antiphon.agent.patience import Deadlines
-from antiphon.agent.plan import Plan
-from antiphon.agent.rules import Insistence, Misfit, Rules
+from antiphon.agent.model_call import Plan
+from antiphon.agent.output_rules import Insistence, Misfit, Rules
 from antiphon.agent.run import Run
+from antiphon.agent.timeouts import Deadlines
+from antiphon.agent.tool_resolver import Declared
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import ChatPrompt, Prompt, Sampling, Work

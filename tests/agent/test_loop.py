@@ -2,10 +2,10 @@ import asyncio
 
 import pytest
 
-from antiphon.agent.loop import INTERRUPTED, TOO_MANY, Bounds
-from antiphon.agent.patience import Deadlines
-from antiphon.agent.remains import remains
+from antiphon.agent.recovery import remains
 from antiphon.agent.run import Beyond, Run
+from antiphon.agent.timeouts import Deadlines
+from antiphon.agent.tool_loop import INTERRUPTED, TOO_MANY, Bounds
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import Entry

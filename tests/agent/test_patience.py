@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from antiphon.agent import patience as patience_module
-from antiphon.agent.patience import Deadlines, Patience
+from antiphon.agent import timeouts as patience_module
+from antiphon.agent.timeouts import Deadlines, Patience
 from antiphon.errors import EngineFailed, Unavailable
 
 pytestmark = pytest.mark.anyio

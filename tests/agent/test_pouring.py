@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from antiphon.agent.declared import Declared
-from antiphon.agent.patience import Deadlines
-from antiphon.agent.plan import Plan
+from antiphon.agent.model_call import Plan
 from antiphon.agent.run import Run
+from antiphon.agent.timeouts import Deadlines
+from antiphon.agent.tool_resolver import Declared
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.fold import fold
 from antiphon.core.prompt import CallPiece, ChatPrompt, Chunk, Counts, Sampling, Work

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.agent.remains import remains
+from antiphon.agent.recovery import remains
 from antiphon.core.deltas import Put, Text, Turned
 from antiphon.core.emitter.event_log import Began
 from antiphon.core.prompt import Counts

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from antiphon.admission import Admission
-from antiphon.agent.declared import Declared
-from antiphon.agent.patience import Deadlines
-from antiphon.agent.plan import Plan
+from antiphon.agent.model_call import Plan
 from antiphon.agent.run import Keep, Run
+from antiphon.agent.timeouts import Deadlines
+from antiphon.agent.tool_resolver import Declared
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import Ended

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from antiphon.agent.thoughts import Thoughts
+from antiphon.agent.reasoning import Thoughts
 from antiphon.core.deltas import (
     Break,
     CallDelta,

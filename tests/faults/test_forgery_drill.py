@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from antiphon.agent.declared import Declared
+from antiphon.agent.tool_resolver import Declared
 from antiphon.core.deltas import CallStarted
 from antiphon.core.prompt import ChatPrompt
 from antiphon.parsers.base import Reading

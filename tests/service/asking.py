@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.agent.patience import Deadlines
+from antiphon.agent.timeouts import Deadlines
 from antiphon.engines.base import Engine
 from antiphon.limits import Limits
 from antiphon.observe import Metrics

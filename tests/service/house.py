@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from antiphon.agent.loop import Bounds
-from antiphon.agent.patience import Deadlines
+from antiphon.agent.timeouts import Deadlines
+from antiphon.agent.tool_loop import Bounds
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Unavailable
 from antiphon.limits import Limits

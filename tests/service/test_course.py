@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from antiphon.agent.loop import Bounds
 from antiphon.agent.run import Run
+from antiphon.agent.tool_loop import Bounds
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.prompt import ChatPrompt, Counts
 from antiphon.egress import Egress

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.agent.loop import TOO_MANY
+from antiphon.agent.tool_loop import TOO_MANY
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.prompt import ChatPrompt, Counts
 from antiphon.protocol.types.response import Response

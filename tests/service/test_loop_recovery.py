@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.agent.loop import INTERRUPTED
+from antiphon.agent.tool_loop import INTERRUPTED
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.prompt import ChatPrompt
 from antiphon.errors import Unavailable

@@ -11,19 +11,19 @@ from time import time
 
 from msgspec import Struct
 
-from antiphon.agent.choices import Choices, Several
-from antiphon.agent.course import Course
-from antiphon.agent.exchange import counts_of
-from antiphon.agent.hearing import Hearing, tried
-from antiphon.agent.insist import Insisting, Outcome
-from antiphon.agent.loop import Bounds, Loop
-from antiphon.agent.plan import Plan
-from antiphon.agent.remains import Remains
-from antiphon.agent.rules import Reason
-from antiphon.agent.sieve import Sieve
-from antiphon.agent.thoughts import Thoughts
+from antiphon.agent.completion_run import counts_of
+from antiphon.agent.engine_stream import Hearing, tried
+from antiphon.agent.model_call import Plan
+from antiphon.agent.n_choices import Choices, Several
+from antiphon.agent.output_gate import Sieve
+from antiphon.agent.output_retry import Insisting, Outcome
+from antiphon.agent.output_rules import Reason
+from antiphon.agent.reasoning import Thoughts
+from antiphon.agent.recovery import Remains
+from antiphon.agent.run_tracer import Outcome as Seen
+from antiphon.agent.tool_loop import Bounds, Loop
 from antiphon.agent.turn import Turn, Warming
-from antiphon.agent.witness import Outcome as Seen
+from antiphon.agent.turn_policy import Course
 from antiphon.core.emitter.emitter import Emitter, Log
 from antiphon.core.emitter.fold import Ending
 from antiphon.core.prompt import Counts, Finish

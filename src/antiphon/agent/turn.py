@@ -9,9 +9,9 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.plan import Plan
-from antiphon.agent.sieve import Sieve
-from antiphon.agent.thoughts import Thoughts
+from antiphon.agent.model_call import Plan
+from antiphon.agent.output_gate import Sieve
+from antiphon.agent.reasoning import Thoughts
 from antiphon.core.deltas import CallDone, Delta, Text
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import Chunk, Counts, Finish

@@ -88,7 +88,7 @@ class Citation(Struct, frozen=True, array_like=True, tag="a"):
 
 
 class CallStarted(Struct, frozen=True, array_like=True, tag="c"):
-    """A parser says the name the model used; agent/declared.py says what kind of call that is."""
+    """A parser says the name the model used; agent/tool_resolver.py says what kind of call that is."""
 
     key: int
     name: str

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from antiphon.agent.rules import Rules
+from antiphon.agent.output_rules import Rules
 from antiphon.core.prompt import Sampling, Work
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import Parser

@@ -8,7 +8,7 @@ from time import time
 
 from msgspec import Struct
 
-from antiphon.agent.exchange import Exchange
+from antiphon.agent.completion_run import Exchange
 from antiphon.core.dialects.chat.emitter import ChatEmitter, Manner
 from antiphon.core.dialects.chat.request import AskedChat
 from antiphon.core.dialects.dialect import Head

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.exchange import Exchange
-from antiphon.agent.plan import Plan
+from antiphon.agent.completion_run import Exchange
+from antiphon.agent.model_call import Plan
 from antiphon.core.dialects.plain_text import Gist, GistEmitter
 from antiphon.core.history.compaction import Memory, told, user_message
 from antiphon.core.history.compaction_plan import Parting, excess, filled, newest, part

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from antiphon.agent.course import Floor
+from antiphon.agent.turn_policy import Floor
 from antiphon.core.deltas import Opened, Ran, Turned
 from antiphon.core.dialects.plain_text import Gist
 from antiphon.core.history.compaction_plan import part

@@ -12,8 +12,8 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.course import ClientCall, ClientOutput, Floor, Sofar, Step
-from antiphon.agent.plan import Plan
+from antiphon.agent.model_call import Plan
+from antiphon.agent.turn_policy import ClientCall, ClientOutput, Floor, Sofar, Step
 from antiphon.core.deltas import Opened, Ran, Said
 from antiphon.errors import AntiphonError, ContextTooLong
 from antiphon.protocol.decoding.codec import Decoded

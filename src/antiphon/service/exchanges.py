@@ -6,7 +6,7 @@ Whoever gets it drives it or waits for its result, and leaves it in any case.
 
 from collections.abc import Sequence
 
-from antiphon.agent.exchange import Exchange, Reword
+from antiphon.agent.completion_run import Exchange, Reword
 from antiphon.core.dialects.dialect import Dialect
 from antiphon.errors import Busy, Unavailable
 from antiphon.service.planner import Planner, Settled

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from antiphon.agent.rules import Form, Key, Misfit, Rules, ToolRule
+from antiphon.agent.output_rules import Form, Key, Misfit, Rules, ToolRule
 from antiphon.core.prompt import ChatPrompt, Json, Prompt
 from antiphon.errors import BadRequest, InvalidValue
 from antiphon.parsers.base import Parser

@@ -19,7 +19,7 @@ from time import time
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.remains import remains
+from antiphon.agent.recovery import remains
 from antiphon.agent.run import Beyond
 from antiphon.core.emitter.fold import Ending
 from antiphon.core.load_shedding import Stage

@@ -6,7 +6,7 @@ Errors leave here under the names that a client of that API knows.
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.exchange import Exchange
+from antiphon.agent.completion_run import Exchange
 from antiphon.core.dialects.anthropic.emitter import MessagesEmitter
 from antiphon.core.dialects.anthropic.request import Asked
 from antiphon.errors import AntiphonError

@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from antiphon import child_process
-from antiphon.agent.witness import Witness
+from antiphon.agent.run_tracer import Witness
 from antiphon.config import Config
 from antiphon.config.areas.observability import traces_url
 from antiphon.egress import Egress

@@ -13,12 +13,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import Ticket
-from antiphon.agent.choices import Choices
-from antiphon.agent.loop import Bounds
-from antiphon.agent.patience import Deadlines
-from antiphon.agent.plan import Plan
+from antiphon.agent.model_call import Plan
+from antiphon.agent.n_choices import Choices
 from antiphon.agent.run import Beyond
-from antiphon.agent.witness import Witness
+from antiphon.agent.run_tracer import Witness
+from antiphon.agent.timeouts import Deadlines
+from antiphon.agent.tool_loop import Bounds
 from antiphon.core.deltas import Said
 from antiphon.core.emitter.emitter import Emitter, Log
 from antiphon.core.emitter.event_log import Entry

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from antiphon.agent.declared import Declared
-from antiphon.agent.rules import Insistence, Rules
+from antiphon.agent.output_rules import Insistence, Rules
+from antiphon.agent.tool_resolver import Declared
 from antiphon.core.deltas import Said
 from antiphon.core.history.history import UNSAID, History, droppable, make_history, shorter
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Sampling, TextPrompt, TokenPrompt, Work

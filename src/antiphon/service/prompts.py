@@ -1,6 +1,6 @@
 """A prompt that the caller wrote whole → Work: no history, no template, nothing to be read out of the answer."""
 
-from antiphon.agent.declared import Declared
+from antiphon.agent.tool_resolver import Declared
 from antiphon.core.prompt import TextPrompt, TokenPrompt, Work
 from antiphon.engines.base import Capabilities
 from antiphon.errors import ContextTooLong, UnsupportedParameter

@@ -4,7 +4,7 @@ between two turns, and else it gets an end.
 An end closes what was streamed, with the numbers that follow: who goes on reading sees one stream.
 """
 
-from antiphon.agent.remains import remains
+from antiphon.agent.recovery import remains
 from antiphon.core.emitter.fold import Ending
 from antiphon.core.replay.replay import Replay, reopened
 from antiphon.errors import AntiphonError, EngineFailed, ServerRestarted

@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.agent.remains import remains
+from antiphon.agent.recovery import remains
 from antiphon.agent.run import Beyond, Run
 from antiphon.core.emitter.emitter import Log
 from antiphon.errors import AntiphonError, ServerRestarted, Unavailable

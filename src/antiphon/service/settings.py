@@ -1,7 +1,7 @@
 """From the settings to what single parts of the service are told by the operator."""
 
-from antiphon.agent.loop import Bounds as LoopBounds
-from antiphon.agent.patience import Deadlines
+from antiphon.agent.timeouts import Deadlines
+from antiphon.agent.tool_loop import Bounds as LoopBounds
 from antiphon.config import Config
 from antiphon.service.jobs import JobSettings
 from antiphon.service.keeping import Keeping

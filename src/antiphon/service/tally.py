@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from antiphon.agent.exchange import Exchange
+from antiphon.agent.completion_run import Exchange
 from antiphon.agent.run import Run
 from antiphon.core.prompt import Counts
 from antiphon.observe import Metrics

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from msgspec.json import encode
 from msgspec.structs import asdict
 
-from antiphon.agent.told import calls
-from antiphon.agent.witness import Call, ToolCall, Witness
+from antiphon.agent.otel_attributes import calls
+from antiphon.agent.run_tracer import Call, ToolCall, Witness
 from antiphon.core.prompt import ChatPrompt, Chunk, Prompt, Sampling, TextPrompt
 from antiphon.errors import NotFound
 from antiphon.protocol.types.traces import Heard, ResponseTrace, Shown, ToolTrace, TurnTrace, TurnUsage

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.agent.exchange import Exchange
+from antiphon.agent.completion_run import Exchange
 from antiphon.errors import AntiphonError
 from antiphon.protocol.decoding.codec import encode
 from antiphon.transport import sse

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.agent.sieve import MOST_BLANK
+from antiphon.agent.output_gate import MOST_BLANK
 from antiphon.engines.http import base
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.transport.app import App

@@ -12,8 +12,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from antiphon.agent.declared import Declared
-from antiphon.agent.plan import Plan
+from antiphon.agent.model_call import Plan
+from antiphon.agent.tool_resolver import Declared
 from antiphon.agent.turn import Turn
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.fold import Ending

@@ -3,7 +3,8 @@
     begin ─▶ ( note* feed* end ) for each choice, interleaved ─▶ close
        └───────────────────────── or, at any moment ───────────▶ fault
 
-agent/exchange.py calls these in this order and tells what they give; transport frames it. What `begin` gives is told
+agent/completion_run.py calls these in this order and tells what they give; transport frames it. What `begin` gives
+is told
 only together with the first words, so that whatever fails before them is a plain error. Nothing comes after `close` or
 `fault`. The JSON body is the fold of what was told: `fold` is given every list, then `result` is asked; a stream pays
 for no fold.

@@ -7,7 +7,7 @@
 
 Where only schemas are known the whole answer is JSON, and the model does not think first; but engines that know of
 thoughts themselves hold a model to a schema only after its thought. What is left open here is looked at afterwards
-(agent/insist.py).
+(agent/output_retry.py).
 """
 
 import json

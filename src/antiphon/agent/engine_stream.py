@@ -18,8 +18,8 @@ from time import time
 from typing import TypeVar
 
 from antiphon.admission import Ticket
-from antiphon.agent.patience import Patience
-from antiphon.agent.plan import Plan
+from antiphon.agent.model_call import Plan
+from antiphon.agent.timeouts import Patience
 from antiphon.core.prompt import Chunk
 from antiphon.engines.base import Flow
 from antiphon.errors import AntiphonError, Internal

@@ -8,11 +8,11 @@ from sys import exception
 
 from msgspec import Struct
 
-from antiphon.agent.exchange import Answer, Choir
-from antiphon.agent.plan import Plan
-from antiphon.agent.thoughts import Thoughts
+from antiphon.agent.completion_run import Answer, Choir
+from antiphon.agent.model_call import Plan
+from antiphon.agent.reasoning import Thoughts
+from antiphon.agent.run_tracer import Witness
 from antiphon.agent.turn import CUT
-from antiphon.agent.witness import Witness
 from antiphon.core.deltas import Break, Delta, Text
 from antiphon.core.dialects.dialect import Told
 from antiphon.core.prompt import Chunk, Counts, Finish

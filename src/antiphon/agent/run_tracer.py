@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 from msgspec import Struct
 from msgspec.json import encode
 
-from antiphon.agent.told import asked, messages, said
+from antiphon.agent.otel_attributes import asked, messages, said
 from antiphon.core.prompt import Chunk, Counts, Finish, Work
 from antiphon.observe.spans import Tracer, Value, Watched
 from antiphon.tools.base import Use

@@ -12,9 +12,9 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from antiphon.agent.plan import Plan
-from antiphon.agent.rules import Insistence, Misfit, Reason
-from antiphon.agent.sieve import Sieve, Told
+from antiphon.agent.model_call import Plan
+from antiphon.agent.output_gate import Sieve, Told
+from antiphon.agent.output_rules import Insistence, Misfit, Reason
 from antiphon.core.prompt import Prompt, Work
 from antiphon.errors import AntiphonError, InvalidCall, InvalidOutput
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
-from antiphon.agent.rules import LONGEST_SAID, Key, Misfit, Reason, Rules, ToolRule
+from antiphon.agent.output_rules import LONGEST_SAID, Key, Misfit, Reason, Rules, ToolRule
 from antiphon.core.deltas import (
     Break,
     CallDelta,

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from antiphon.admission import Ticket
-from antiphon.agent.declared import Declared
-from antiphon.agent.patience import Deadlines
-from antiphon.agent.rules import Insistence
-from antiphon.agent.witness import Witness
+from antiphon.agent.output_rules import Insistence
+from antiphon.agent.run_tracer import Witness
+from antiphon.agent.timeouts import Deadlines
+from antiphon.agent.tool_resolver import Declared
 from antiphon.core.encrypted_reasoning import Seal
 from antiphon.core.prompt import Work
 from antiphon.engines.base import Engine

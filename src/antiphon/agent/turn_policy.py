@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from antiphon.agent.plan import Plan
+from antiphon.agent.model_call import Plan
 from antiphon.core.deltas import Delta, Said
 from antiphon.core.prompt import Counts
 from antiphon.protocol.types.items import (

@@ -19,13 +19,13 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from antiphon.agent.hearing import Hearing, tried
-from antiphon.agent.insist import Insisting, Outcome, insisting
-from antiphon.agent.plan import Plan
-from antiphon.agent.rules import Reason
+from antiphon.agent.engine_stream import Hearing, tried
+from antiphon.agent.model_call import Plan
+from antiphon.agent.output_retry import Insisting, Outcome, insisting
+from antiphon.agent.output_rules import Reason
+from antiphon.agent.run_tracer import Call, Witness
+from antiphon.agent.run_tracer import Outcome as Seen
 from antiphon.agent.turn import CUT
-from antiphon.agent.witness import Call, Witness
-from antiphon.agent.witness import Outcome as Seen
 from antiphon.core.deltas import CallDone, Delta
 from antiphon.core.dialects.dialect import Dialect, Speaker, Told
 from antiphon.core.prompt import Chunk, Counts, Finish

@@ -16,11 +16,11 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.course import ClientCall, Course, Sofar
-from antiphon.agent.declared import Wish
-from antiphon.agent.plan import Plan
-from antiphon.agent.remains import Remains, given_up
-from antiphon.agent.witness import Witness
+from antiphon.agent.model_call import Plan
+from antiphon.agent.recovery import Remains, given_up
+from antiphon.agent.run_tracer import Witness
+from antiphon.agent.tool_resolver import Wish
+from antiphon.agent.turn_policy import ClientCall, Course, Sofar
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ClientItem, Delta, Opened, Put, Ran, Said, Turned
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import Counts
