@@ -31,7 +31,7 @@ from antiphon.render.attachments import Attached, FileSource
 from antiphon.render.control_strings import CONTROL_STRINGS
 from antiphon.render.messages import render_chat
 from antiphon.render.template.template import render_text
-from antiphon.service.tongues import speak
+from antiphon.service.model_io.selection import speak
 from drills.findings import Figure, Findings
 from drills.forged import HARMLESS, Forged, Json, Place, forgeries
 from drills.quoting import phantoms

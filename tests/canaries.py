@@ -17,7 +17,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
 from antiphon.engines.factory import build_pool
 from antiphon.errors import EngineFailed
 from antiphon.observe.logs import JsonLines, TextLines
-from antiphon.service.issuing import issue
+from antiphon.service.access.api_key_format import issue
 from antiphon.wiring import build_app
 from tests.asgi import JSON, Header, call
 from tests.collector import collecting

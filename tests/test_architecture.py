@@ -61,7 +61,7 @@ SHARED = {
 }
 
 # Extras that a child process imports: what reads files of others runs by itself.
-CHILDREN = {"files": "service/files_pdf.py", "web": "tools/web_search/html_child.py"}
+CHILDREN = {"files": "service/attachments/pdf_child.py", "web": "tools/web_search/html_child.py"}
 
 # What a part without IO does without.
 IO = {"asyncio", "anyio", "socket", "time", "datetime", "subprocess", "threading", "http", "os", "selectors"}

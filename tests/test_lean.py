@@ -19,7 +19,7 @@ OURS = {
     "antiphon.engines.llamacpp.engine",
     "antiphon.observe.tracing",
     "antiphon.protocol.schemas.json_schema_drafts",
-    "antiphon.service.tongues.raw",
+    "antiphon.service.model_io.raw",
     "antiphon.stores.postgres",
     "antiphon.stores.live.redis",
     "antiphon.tools.mcp.session",

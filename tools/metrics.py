@@ -7,7 +7,7 @@ from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine
 from antiphon.observe.multiprocess import Board
 from antiphon.observe.prometheus import Counter, Family, Gauge, Histogram
-from antiphon.service.observing import Observing
+from antiphon.service.operations.observability import Observing
 from antiphon.stores.live.worker_limits import ParentTill
 from antiphon.transport.workers import Place
 from antiphon.wiring import Lifecycle, build_app

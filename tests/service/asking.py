@@ -15,16 +15,16 @@ from antiphon.protocol.decoding.codec import Decoded, decode_create
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import Message, OutputText
 from antiphon.protocol.types.response import Response
-from antiphon.service.following import Following
-from antiphon.service.jobs import Jobs, JobSettings
-from antiphon.service.keeping import Keeper, Keeping
-from antiphon.service.models import Models
-from antiphon.service.past import Past
-from antiphon.service.planner import Planner, Terms
-from antiphon.service.prepare import OutputTokens
+from antiphon.service.model_io.models import Models
+from antiphon.service.persistence.history_loader import Past
+from antiphon.service.persistence.response_writer import Keeper, Keeping
+from antiphon.service.planning.planner import Planner, Terms
+from antiphon.service.prompting.prepare import OutputTokens
 from antiphon.service.responses import Accepted, Responses
-from antiphon.service.sessions import Sessions, SessionSettings
-from antiphon.service.tally import Tally
+from antiphon.service.runs.accounting import Tally
+from antiphon.service.runs.background import Jobs, JobSettings
+from antiphon.service.runs.detached_runs import Sessions, SessionSettings
+from antiphon.service.runs.follow import Following
 from antiphon.stores.base import Store, StoredResponse
 from antiphon.stores.live.local import LocalLive
 from antiphon.stores.sqlite import SqliteStore

@@ -19,20 +19,20 @@ from antiphon.observe import Metrics
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.events import Created, Event
 from antiphon.protocol.types.response import Response
-from antiphon.service.approvals import Approvals
-from antiphon.service.following import Following
-from antiphon.service.jobs import Jobs, JobSettings
-from antiphon.service.keeping import Keeper, Keeping
-from antiphon.service.models import Models
-from antiphon.service.past import Past
-from antiphon.service.planner import Planner, Terms
+from antiphon.service.encryption.keyring import Keyring, new_key
+from antiphon.service.model_io.models import Models
+from antiphon.service.persistence.history_loader import Past
+from antiphon.service.persistence.response_writer import Keeper, Keeping
+from antiphon.service.planning.planner import Planner, Terms
 from antiphon.service.responses import Accepted, Responses
-from antiphon.service.sealing import Keyring, new_key
-from antiphon.service.sessions import Sessions, SessionSettings
-from antiphon.service.source import Source
-from antiphon.service.tally import Tally
-from antiphon.service.tool_outputs import ToolOutputs, ToolOutputSettings
-from antiphon.service.toolkit import Toolkit
+from antiphon.service.runs.accounting import Tally
+from antiphon.service.runs.background import Jobs, JobSettings
+from antiphon.service.runs.detached_runs import Sessions, SessionSettings
+from antiphon.service.runs.follow import Following
+from antiphon.service.runs.source import Source
+from antiphon.service.tool_loop.approvals import Approvals
+from antiphon.service.tool_loop.tool_outputs import ToolOutputs, ToolOutputSettings
+from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.stores.base import Claim, Claimed, Key, Store
 from antiphon.stores.live.base import Hear, LiveLog
 from antiphon.stores.live.local import LocalLive
@@ -315,8 +315,8 @@ async def houses(
     connected: list[Hear] = []
     shared = ShakySqlite(":memory:", clock)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("antiphon.service.keeping.time", clock)
-        patch.setattr("antiphon.service.elsewhere._LOOK", 0.02)  # who waits for a lost word need not wait long
+        patch.setattr("antiphon.service.persistence.response_writer.time", clock)
+        patch.setattr("antiphon.service.runs.remote_run._LOOK", 0.02)  # who waits for a lost word need not wait long
         async with AsyncExitStack() as stack:
             stores: list[Shaky] = [shared]
             if ground.postgres is not None:

@@ -1,5 +1,5 @@
 from antiphon.protocol.types.items import InputImage, InputText, McpCall
-from antiphon.service.abridging import STEPS, abridged
+from antiphon.service.tool_loop.response_turns import STEPS, abridged
 
 
 def test_what_is_longer_is_cut_and_says_so_and_the_rest_is_as_it_was() -> None:

@@ -14,7 +14,7 @@ from antiphon.errors import ApprovalMismatch, ApprovalUsed, BadRequest, InvalidV
 from antiphon.ids import ItemIds, new_id
 from antiphon.protocol.types.builtin_items import McpListedTool
 from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall, Message
-from antiphon.service.approvals import Approvals, Deed
+from antiphon.service.tool_loop.approvals import Approvals, Deed
 from antiphon.stores.base import Store
 from antiphon.stores.registry import make_store
 from tests.services import Postgres

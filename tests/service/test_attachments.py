@@ -18,7 +18,7 @@ from antiphon.errors import (
 )
 from antiphon.limits import Limits
 from antiphon.render.attachments import Attached, FileSource, ImageSource, Source, Wish
-from antiphon.service.attachments import Attachments
+from antiphon.service.attachments.attachments import Attachments
 from tests.cycles import errors_in_cycles
 from tests.egress.hosts import Behaviour, Host, Writer, answer, egress, hosting, moved, saying
 from tests.pictures import animated_webp, as_url, gif, huge_png, jpeg, pdf, png, webp

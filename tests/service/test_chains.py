@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.protocol.types.items import InputItem, InputText, Message
-from antiphon.service.chains import Chains, Node
+from antiphon.service.persistence.chain_cache import Chains, Node
 
 TENANT = "t"
 

@@ -15,10 +15,10 @@ from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.response import Response
-from antiphon.service.models import Models
-from antiphon.service.past import Past
-from antiphon.service.planner import Planner, Terms
-from antiphon.service.toolkit import Toolkit
+from antiphon.service.model_io.models import Models
+from antiphon.service.persistence.history_loader import Past
+from antiphon.service.planning.planner import Planner, Terms
+from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.stores.registry import make_store
 from antiphon.tools.mcp.client import Mcp, McpSettings
 from tests.service.shelf import FILES, Shelf

@@ -12,8 +12,8 @@ from antiphon.parsers.detection import Manner
 from antiphon.parsers.raw import RawParser
 from antiphon.protocol.schemas.grammars import knows_lark, ungrammatical
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.tongues.base import Means
-from antiphon.service.tongues.demands import Demand, Demands, list_of_calls, must_call
+from antiphon.service.model_io.base import Means
+from antiphon.service.model_io.constraints import Demand, Demands, list_of_calls, must_call
 from tests.service.asking import decoded
 
 WEATHER: Json = {

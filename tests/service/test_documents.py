@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.errors import AntiphonError, InvalidFile, UnsupportedParameter
 from antiphon.limits import Limits
-from antiphon.service.documents import Documents
+from antiphon.service.attachments.documents import Documents
 from drills.bombs.files import BROKEN_PDFS, swollen_pdf
 from tests.pictures import pdf, png
 
@@ -112,7 +112,7 @@ async def test_without_the_extra_the_refusal_names_it(monkeypatch: pytest.Monkey
 
 async def test_a_child_without_pypdf_says_so(tmp_path: Path) -> None:
     """The child itself, with its package hidden."""
-    hidden = "import sys; sys.modules['pypdf'] = None; from antiphon.service.files_pdf import main; main()"
+    hidden = "import sys; sys.modules['pypdf'] = None; from antiphon.service.attachments.pdf_child import main; main()"
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", hidden, "9", "9", "9",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

@@ -10,9 +10,9 @@ from antiphon.engines.base import Capabilities, Model
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, ModelNotFound, NotFound, UnsupportedParameter
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.doing import Doing
-from antiphon.service.honesty import refuse_unhonoured
-from antiphon.service.models import Models
+from antiphon.service.engine_tasks import Doing
+from antiphon.service.model_io.models import Models
+from antiphon.service.planning.validation import refuse_unhonoured
 
 pytestmark = pytest.mark.anyio
 

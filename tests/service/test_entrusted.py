@@ -6,8 +6,8 @@ from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import McpTool
-from antiphon.service import entrusted
-from antiphon.service.entrusted import Entrusted
+from antiphon.service.runs import background
+from antiphon.service.runs.background import Entrusted
 
 
 def asked(**fields: Any) -> CreateResponse:
@@ -32,7 +32,7 @@ def test_a_queued_response_gets_back_what_its_client_entrusted_once() -> None:
 
 
 def test_only_so_many_are_held_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entrusted, "MOST", 2)
+    monkeypatch.setattr(background, "MOST", 2)
     held = Entrusted()
     for number in range(3):
         held.hold(f"resp_{number}", asked(authorization=str(number)))

@@ -7,7 +7,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Text, 
 from antiphon.errors import EngineFailed, NotFound, Unavailable
 from antiphon.protocol.types.events import Completed, Error, Event, Failed, OutputTextDelta
 from antiphon.protocol.types.response import Response
-from antiphon.service import telling
+from antiphon.service.runs import event_feed
 from antiphon.stores.base import Key
 from tests.service.house import TENANT, House, Listener, heard, houses, types, wire
 
@@ -116,7 +116,7 @@ async def test_a_response_deleted_while_it_is_followed_has_an_end_for_who_follow
 async def test_a_store_that_is_gone_for_long_ends_a_stream_with_an_error_that_takes_no_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("antiphon.service.elsewhere._PATIENCE", 0.1)
+    monkeypatch.setattr("antiphon.service.runs.remote_run._PATIENCE", 0.1)
     async with houses(2) as (owner, other):
         gate = owner.engine.holds(after=0)
         response_id = await owner.background()
@@ -207,7 +207,7 @@ async def test_a_slow_reader_of_an_old_response_is_waited_for() -> None:
         free.set()
         async with asyncio.timeout(30):
             await task
-        assert max(told) <= telling._AT_ONCE + 10
+        assert max(told) <= event_feed._AT_ONCE + 10
 
 
 async def test_a_long_replay_lets_others_have_their_turn() -> None:
@@ -228,7 +228,7 @@ async def test_a_long_replay_lets_others_have_their_turn() -> None:
         await source.drive(lambda events: None)
         over = True
         await task
-        assert turns > 5000 // telling._AT_ONCE
+        assert turns > 5000 // event_feed._AT_ONCE
 
 
 async def test_who_waits_for_somebody_else_says_so_that_silence_can_be_broken() -> None:

@@ -15,7 +15,7 @@ from antiphon.protocol.schemas.grammars import knows_lark
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import CustomToolCall, FunctionCall, Message, Reasoning
 from antiphon.protocol.types.response import Response
-from antiphon.service.planner import Terms
+from antiphon.service.planning.planner import Terms
 from tests.service.asking import Service, answered, service, serving, streamed, text_of
 
 pytestmark = pytest.mark.anyio

@@ -18,10 +18,10 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, KeyReused, ServerRestarted, Unavailable, UnsupportedParameter
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.events import Completed, Event, Failed
-from antiphon.service.direct import Direct
-from antiphon.service.keeping import Keeping, Kept
-from antiphon.service.record import input_items
-from antiphon.service.sessions import SessionSettings
+from antiphon.service.persistence.response_writer import Keeping, Kept
+from antiphon.service.persistence.stored_request import input_items
+from antiphon.service.runs.detached_runs import SessionSettings
+from antiphon.service.runs.direct_run import Direct
 from antiphon.stores.base import Bounds, Claim, Key
 from tests.service.asking import (
     TENANT,

@@ -29,10 +29,10 @@ from antiphon.protocol.types.items import (
 from antiphon.protocol.types.lists import ItemsQuery
 from antiphon.protocol.types.response import Response
 from antiphon.service.conversations import Conversations, Place
-from antiphon.service.past import Past
-from antiphon.service.sealing import Keyring, new_key
-from antiphon.service.showing import Showing
-from antiphon.service.stored import Stored
+from antiphon.service.encryption.keyring import Keyring, new_key
+from antiphon.service.persistence.history_loader import Past
+from antiphon.service.persistence.include_view import Showing
+from antiphon.service.persistence.stored_responses import Stored
 from tests.core.served import ENDS
 from tests.core.streams import sent
 from tests.oracle import check_conversation_items, check_input_items, check_response

@@ -9,10 +9,10 @@ import pytest
 
 from antiphon.config.key_settings import GivenKey
 from antiphon.errors import Busy, StartupError, Unavailable
-from antiphon.service import keys as module
-from antiphon.service.issuing import issue
-from antiphon.service.keys import Keys
-from antiphon.service.principal import Principal
+from antiphon.service.access import api_keys as module
+from antiphon.service.access.api_key_format import issue
+from antiphon.service.access.api_keys import Keys
+from antiphon.service.access.principal import Principal
 from antiphon.stores.base import ApiKey, Store
 from antiphon.stores.registry import make_store
 from tests.stores.rows import TTL, Clock

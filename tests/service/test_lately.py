@@ -1,6 +1,6 @@
 """What was fetched lately is known for a while, and never to somebody else."""
 
-from antiphon.service.lately import Lately
+from antiphon.service.attachments.ttl_cache import Lately
 
 
 class Clock:

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from antiphon.engines.base import Capabilities, Model
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import Busy, ModelNotFound, Unavailable
-from antiphon.service.models import Models
-from antiphon.service.naming import Naming, OutputTokens
+from antiphon.service.model_io.models import Models, Naming, OutputTokens
 
 
 class TwoModels(FakeEngine):
@@ -161,7 +160,7 @@ async def test_models_that_share_slots_share_a_queue() -> None:
 async def test_who_waits_comes_in_when_engines_come_back_though_nobody_else_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("antiphon.service.models._LOOK", 0.01)
+    monkeypatch.setattr("antiphon.service.model_io.models._LOOK", 0.01)
     engine = Roomy()
     directory = named(engine)
     served = directory.find("one")

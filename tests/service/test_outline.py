@@ -13,8 +13,8 @@ from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.decoding.request_cache import Kinds
-from antiphon.service.naming import Naming
-from antiphon.service.planner import Undertaking
+from antiphon.service.model_io.models import Naming
+from antiphon.service.planning.planner import Undertaking
 from tests.protocol.recorded import creates
 from tests.service.asking import TENANT, Service, serving
 

@@ -23,7 +23,7 @@ from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.decoding.stored_items import keep
 from antiphon.protocol.types.items import FunctionCall, InputItem, InputText, Message, OutputText, Reasoning
 from antiphon.protocol.types.response import Response
-from antiphon.service.record import stored_request
+from antiphon.service.persistence.stored_request import stored_request
 from antiphon.stores.base import ConversationRow, End, ItemRow, NewResponse
 from tests.service.asking import TENANT, Service, accepted, answered, decoded, leave, serving, streamed, text_of
 from tests.service.counting import Watched

@@ -11,7 +11,7 @@ from antiphon.config.rate_limits import Shedding as Bounds
 from antiphon.core.load_shedding import Stage
 from antiphon.errors import Unavailable
 from antiphon.observe.gauges import resident_bytes
-from antiphon.service.pressure import Pressure, store_folder
+from antiphon.service.access.load_monitor import Pressure, store_folder
 from antiphon.wiring import Lifecycle
 from tests.asgi import call
 from tests.transport.api import Api, api

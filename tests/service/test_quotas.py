@@ -4,8 +4,8 @@ import pytest
 
 from antiphon.config.rate_limits import Quota, TenantSpec
 from antiphon.errors import Busy
-from antiphon.service.principal import Principal
-from antiphon.service.quotas import BILL, Account, Quotas, spend
+from antiphon.service.access.principal import Principal
+from antiphon.service.access.rate_limits import BILL, Account, Quotas, spend
 
 ACME = Principal(tenant="acme", key="one")
 OTHER_KEY = Principal(tenant="acme", key="two")

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from antiphon.config.rate_limits import Quota
 from antiphon.errors import Busy
-from antiphon.service.principal import Principal
-from antiphon.service.quotas import Account, Bill, Quotas
-from antiphon.service.quotas_shared import Leased, Sharing
+from antiphon.service.access.principal import Principal
+from antiphon.service.access.rate_limits import Account, Bill, Quotas
+from antiphon.service.access.shared_rate_limits import Leased, Sharing
 from antiphon.stores.live.base import Till
 from antiphon.stores.live.redis_limits import RedisTill
 from antiphon.stores.live.worker_limits import Drawer, ParentTill

@@ -2,7 +2,7 @@ import pytest
 
 from antiphon.protocol.types.items import Message, OutputText
 from antiphon.protocol.types.response import Response, ResponseStatus
-from antiphon.service.recent import Recent
+from antiphon.service.persistence.connection_cache import Recent
 
 
 def said(text: str) -> Message:

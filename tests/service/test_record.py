@@ -14,7 +14,7 @@ from antiphon.protocol.decoding.request_cache import Kinds
 from antiphon.protocol.decoding.stored_items import keep
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ServiceTier
-from antiphon.service.record import all_items, input_items, restored, shown, stored_request
+from antiphon.service.persistence.stored_request import all_items, input_items, restored, shown, stored_request
 from antiphon.stores.base import Status, StoredResponse
 from tests.protocol.recorded import creates
 from tests.service.asking import decoded, response_in

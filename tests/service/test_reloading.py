@@ -17,12 +17,11 @@ from antiphon.engines.factory import build_pool
 from antiphon.engines.fake.engine import FakeEngine
 from antiphon.engines.pool import Pool
 from antiphon.errors import StartupError
-from antiphon.service.keys import Keys
-from antiphon.service.models import Models
-from antiphon.service.naming import naming
-from antiphon.service.principal import Principal
-from antiphon.service.quotas import Quotas
-from antiphon.service.reloading import Reloading
+from antiphon.service.access.api_keys import Keys
+from antiphon.service.access.principal import Principal
+from antiphon.service.access.rate_limits import Quotas
+from antiphon.service.model_io.models import Models, naming
+from antiphon.service.operations.reload import Reloading
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, ContextTooLong, MissingParameter, ModelNotFound, Unavailable, UnsupportedParameter
 from antiphon.protocol.types.events import Event, OutputTextDelta
 from antiphon.protocol.types.items import FunctionCall, Reasoning
-from antiphon.service.planner import Terms
-from antiphon.service.prepare import OutputTokens
+from antiphon.service.planning.planner import Terms
+from antiphon.service.prompting.prepare import OutputTokens
 from tests.service.asking import Service, accepted, answered, leave, result, service, streamed, text_of
 
 pytestmark = pytest.mark.anyio

@@ -14,9 +14,9 @@ from antiphon.core.dialects.chat.request import read_chat
 from antiphon.engines.fake import FakeEngine
 from antiphon.limits import Limits
 from antiphon.service.chat import Chat
-from antiphon.service.exchanges import Exchanges
-from antiphon.service.salting import TENANT, salt
-from antiphon.service.tally import Tally
+from antiphon.service.encryption.cache_salt import TENANT, salt
+from antiphon.service.runs.accounting import Tally
+from antiphon.service.runs.completion_runs import Exchanges
 from tests.engines.http.asking import opened
 from tests.engines.http.stub import tcp
 from tests.engines.upstream import END, STREAM, Reader, Writer, answer, event, request

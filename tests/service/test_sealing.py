@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from antiphon.core.encrypted_reasoning import FORM
 from antiphon.errors import InvalidEncryptedContent
 from antiphon.protocol.types.items import InputItem, InputText, Message, Reasoning
-from antiphon.service.sealing import FOREIGN, KEY_BYTES, Keyring, Unsealable, new_key
+from antiphon.service.encryption.keyring import FOREIGN, KEY_BYTES, Keyring, Unsealable, new_key
 
 pytestmark = pytest.mark.anyio
 

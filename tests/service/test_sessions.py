@@ -7,8 +7,8 @@ from antiphon.core.deltas import Text
 from antiphon.errors import Busy, EngineFailed, NotFound
 from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import Response
-from antiphon.service.running import Places, Running
-from antiphon.service.source import Source
+from antiphon.service.runs.active_runs import Places, Running
+from antiphon.service.runs.source import Source
 from antiphon.stores.base import Key
 from tests.service.house import TENANT, House, Listener, heard, houses, types, wire
 

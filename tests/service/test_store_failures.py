@@ -12,7 +12,7 @@ from antiphon.errors import Unavailable
 from antiphon.ids import new_id
 from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import Response
-from antiphon.service.keeping import Keeping
+from antiphon.service.persistence.response_writer import Keeping
 from antiphon.stores.base import RUNNING, Claim, ConversationRow, Key
 from tests.service.asking import TENANT, Service, accepted, answered, decoded, heard, leave, result, serving
 from tests.service.counting import Watched
@@ -83,8 +83,8 @@ async def left(made: Service) -> Told:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for a store need not wait long."""
-    monkeypatch.setattr("antiphon.service.elsewhere._LOOK", 0.02)
-    monkeypatch.setattr("antiphon.service.keeping._PATIENCE", 0.02)
+    monkeypatch.setattr("antiphon.service.runs.remote_run._LOOK", 0.02)
+    monkeypatch.setattr("antiphon.service.persistence.response_writer._PATIENCE", 0.02)
 
 
 Scene = Callable[[Service], Awaitable[Told]]
@@ -192,7 +192,7 @@ async def test_an_end_that_was_told_is_written_however_long_the_store_is_away(wa
 async def test_nobody_takes_over_what_has_an_end_that_is_still_to_be_written(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.service.keeping._PATIENCE", 60.0)
+    monkeypatch.setattr("antiphon.service.persistence.response_writer._PATIENCE", 60.0)
     async with serving(FakeEngine(), watched.as_store()) as made:
         stream = await accepted(made.responses, stream=True)
         watched.fail_all = True

@@ -3,9 +3,9 @@ import asyncio
 import pytest
 
 from antiphon.errors import Unavailable
-from antiphon.service.journal import insist
-from antiphon.service.tasks import Tasks
-from antiphon.service.words import Words
+from antiphon.service.persistence.background_tasks import Tasks
+from antiphon.service.persistence.live_writer import insist
+from antiphon.service.persistence.notifications import Words
 
 pytestmark = pytest.mark.anyio
 

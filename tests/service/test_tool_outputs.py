@@ -18,9 +18,9 @@ from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.items import CustomToolCall, CustomToolCallOutput, FunctionCall, FunctionCallOutput
 from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.record import stored_request
-from antiphon.service.tool_outputs import ClientCall, ClientOutput, ToolOutputs, ToolOutputSettings
-from antiphon.service.words import Words
+from antiphon.service.persistence.notifications import Words
+from antiphon.service.persistence.stored_request import stored_request
+from antiphon.service.tool_loop.tool_outputs import ClientCall, ClientOutput, ToolOutputs, ToolOutputSettings
 from antiphon.stores.base import Claim, End, NewResponse, Store
 from antiphon.stores.live.registry import live_log
 from antiphon.stores.registry import make_store
@@ -164,7 +164,7 @@ async def test_only_a_response_that_waits_takes_outputs(server: Server) -> None:
 def only_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks by himself."""
     for name in ("_LOOK", "_LONGEST_LOOK"):
-        monkeypatch.setattr(f"antiphon.service.tool_outputs.{name}", 1000.0)
+        monkeypatch.setattr(f"antiphon.service.tool_loop.tool_outputs.{name}", 1000.0)
 
 
 async def early(server: Server, response_id: str, calls: list[ClientCall]) -> "asyncio.Task[Any]":

@@ -8,7 +8,7 @@ from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.events import Completed
 from antiphon.protocol.types.response import Response
-from antiphon.service.recent import Recent
+from antiphon.service.persistence.connection_cache import Recent
 from tests.oracle import accumulate, check_event
 from tests.service.house import TENANT, House, heard, houses, types, wire
 

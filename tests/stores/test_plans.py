@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from antiphon.service.issuing import issue
+from antiphon.service.access.api_key_format import issue
 from antiphon.stores.base import Bounds, Store
 from antiphon.stores.sqlite import SqliteStore
 from tests.stores.rows import TENANT, TTL, Clock, end, item, kept, key, owner, response, running, talk

@@ -10,7 +10,7 @@ from antiphon.core.prompt import ChatPrompt, Counts
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.tokens import Level
 from antiphon.errors import BadRequest, ContextTooLong, EngineFailed, Unavailable
-from antiphon.service.measuring import estimate
+from antiphon.service.prompting.token_count import estimate
 from tests.oracle import check_response
 from tests.transport.api import Client, api
 from tests.transport.compacting import Untold, assistant, compact, conversation, heard, kept, tokens, user, users_of

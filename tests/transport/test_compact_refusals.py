@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.core.deltas import Text
 from antiphon.core.encrypted_reasoning import FORM
-from antiphon.service.sealing import Keyring
+from antiphon.service.encryption.keyring import Keyring
 from tests.transport.api import api
 from tests.transport.compacting import compact, heard, user
 

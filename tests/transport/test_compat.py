@@ -10,10 +10,10 @@ import pytest
 from antiphon.config import Config
 from antiphon.core.deltas import CallDelta, CallStarted, Text, Thought
 from antiphon.core.prompt import ChatPrompt
-from antiphon.service.compat import FIELDS
-from antiphon.service.meaning import Meaning
-from antiphon.service.planner import Terms
-from antiphon.service.salting import TENANT, salt
+from antiphon.service.encryption.cache_salt import TENANT, salt
+from antiphon.service.planning.planner import Terms
+from antiphon.service.planning.request_policy import Meaning
+from antiphon.service.prompting.engine_fields import FIELDS
 from antiphon.wiring import build_app
 from tests.asgi import Answer
 from tests.engines.http.asking import opened

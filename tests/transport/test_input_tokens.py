@@ -8,7 +8,7 @@ from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.tokens import Level
 from antiphon.errors import Busy
-from antiphon.service.counting import AT_ONCE
+from antiphon.service.tokens import MAX_COUNTS
 from tests.asgi import Answer
 from tests.transport.api import Api, api
 from tests.transport.counted import BODIES
@@ -119,12 +119,12 @@ class Slow(FakeEngine):
 async def test_only_so_many_are_counted_at_once_and_only_so_many_wait() -> None:
     engine = Slow()
     async with api(engine=engine, queue=2) as server, asyncio.timeout(30):
-        asked = [asyncio.ensure_future(counted(server, {"input": "hi"})) for _ in range(AT_ONCE + 3)]
+        asked = [asyncio.ensure_future(counted(server, {"input": "hi"})) for _ in range(MAX_COUNTS + 3)]
         refused, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         assert [task.result().status for task in refused] == [Busy.status]
-        assert engine.most == AT_ONCE
+        assert engine.most == MAX_COUNTS
         engine.go.set()
-        assert sorted([(await task).status for task in asked]) == [200] * (AT_ONCE + 2) + [429]
+        assert sorted([(await task).status for task in asked]) == [200] * (MAX_COUNTS + 2) + [429]
 
 
 async def test_bounds_hold_as_for_a_response() -> None:

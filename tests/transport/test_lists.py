@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from antiphon.ids import new_id
-from antiphon.service import stored
+from antiphon.service.persistence import stored_responses
 from tests.oracle import check_response
 from tests.transport.api import Api, api
 
@@ -80,7 +80,7 @@ async def test_without_a_store_there_is_no_list() -> None:
 
 
 async def test_a_page_of_long_responses_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "_PAGE_BYTES", 10_000)
+    monkeypatch.setattr(stored_responses, "_PAGE_BYTES", 10_000)
     async with api() as server:
         for _ in range(3):
             await server.create(input="x" * 8000)

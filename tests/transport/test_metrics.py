@@ -10,7 +10,7 @@ import antiphon.tools.mcp.session  # noqa: F401 - here, since that takes seconds
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.engine import FakeSettings
-from antiphon.service.issuing import issue
+from antiphon.service.access.api_key_format import issue
 from tests.asgi import JSON, call
 from tests.test_observe import samples
 from tests.tools.mcp.hostile import serving as mcp_server

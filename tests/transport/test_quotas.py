@@ -12,7 +12,7 @@ from antiphon.config.rate_limits import Quota, TenantSpec
 from antiphon.core.deltas import Text
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import EngineFailed
-from antiphon.service.quotas import Quotas
+from antiphon.service.access.rate_limits import Quotas
 from antiphon.transport.guard import EVERYBODY
 from antiphon.transport.ratelimits import duration
 from antiphon.wiring import Lifecycle

@@ -11,7 +11,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text, Thought
 from antiphon.core.encrypted_reasoning import FORM
 from antiphon.core.prompt import ChatPrompt
 from antiphon.engines.fake import FakeEngine
-from antiphon.service.sealing import Keyring
+from antiphon.service.encryption.keyring import Keyring
 from antiphon.stores.sqlite import SqliteStore
 from tests.oracle import (
     accumulate,

@@ -12,7 +12,7 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.engine import FakeSettings
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types.traces import ResponseTrace
-from antiphon.service.issuing import issue
+from antiphon.service.access.api_key_format import issue
 from tests.asgi import JSON, call
 from tests.tools.mcp.hostile import serving as mcp_server
 from tests.transport.api import Api, api

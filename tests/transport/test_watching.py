@@ -12,7 +12,7 @@ import pytest
 
 from antiphon.errors import EngineFailed
 from antiphon.observe.logs import JsonLines
-from antiphon.service.issuing import issue
+from antiphon.service.access.api_key_format import issue
 from tests.asgi import JSON, call
 from tests.transport.api import Api, api
 from tests.transport.websocket.talking import talking

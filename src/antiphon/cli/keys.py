@@ -13,10 +13,9 @@ from antiphon.cli.options import SettingsCommand, named
 from antiphon.config import Config
 from antiphon.config.key_settings import GivenKey, given_keys
 from antiphon.errors import StartupError, Unavailable
-from antiphon.service.issuing import check_tenant, is_key_id, issue
-from antiphon.service.key_ids import secret_of
-from antiphon.service.keys import given_principal
-from antiphon.service.principal import INFERENCE, SCOPES
+from antiphon.service.access.api_key_format import check_tenant, is_key_id, issue, secret_of
+from antiphon.service.access.api_keys import given_principal
+from antiphon.service.access.principal import INFERENCE, SCOPES
 from antiphon.stores.base import ApiKey, Store
 from antiphon.stores.registry import make_store
 

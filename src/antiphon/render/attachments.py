@@ -1,6 +1,6 @@
 """What a prompt shows and render cannot make by itself: pictures and files, which have to be fetched, vetted or read.
 
-    render ── wanted ──▶ service/attachments.py ── found ──▶ render, once more
+    render ── wanted ──▶ service/attachments/attachments.py ── found ──▶ render, once more
 
 What is not there yet is noted and shown as nothing. A prompt is whole only if nothing is wanted any more.
 """

@@ -14,11 +14,11 @@ from antiphon.core.dialects.chat.request import AskedChat
 from antiphon.core.dialects.dialect import Head
 from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.ids import dashed_id, new_id
-from antiphon.service.exchanges import Exchanges
-from antiphon.service.granting import grant
-from antiphon.service.planner import Planner, Settled
-from antiphon.service.settled import repeated
-from antiphon.service.tiers import told
+from antiphon.service.access.service_tiers import told
+from antiphon.service.planning.apply_extensions import grant
+from antiphon.service.planning.planner import Planner, Settled
+from antiphon.service.prompting.prepared_request import repeated
+from antiphon.service.runs.completion_runs import Exchanges
 
 _RUNNING = "stream_options.continuous_usage_stats"
 

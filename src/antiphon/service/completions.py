@@ -14,13 +14,13 @@ from antiphon.core.dialects.dialect import Head
 from antiphon.core.prompt import TextPrompt
 from antiphon.errors import AntiphonError, UnsupportedParameter
 from antiphon.ids import dashed_id
+from antiphon.service.access.service_tiers import told
 from antiphon.service.chat import Opened, prompt_tokens
-from antiphon.service.exchanges import Exchanges
-from antiphon.service.granting import grant
-from antiphon.service.honesty import unsupported
-from antiphon.service.planner import Planner, Settled
-from antiphon.service.settled import repeated
-from antiphon.service.tiers import told
+from antiphon.service.planning.apply_extensions import grant
+from antiphon.service.planning.planner import Planner, Settled
+from antiphon.service.planning.validation import unsupported
+from antiphon.service.prompting.prepared_request import repeated
+from antiphon.service.runs.completion_runs import Exchanges
 
 
 class Completions:

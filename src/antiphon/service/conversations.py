@@ -20,11 +20,11 @@ from antiphon.protocol.types.conversation import Conversation, CreateConversatio
 from antiphon.protocol.types.items import CompactionTrigger, InputItem, ItemReference
 from antiphon.protocol.types.lists import ConversationList, ItemsQuery, ListQuery, written_list
 from antiphon.protocol.types.request import Includable
-from antiphon.service.past import Past
-from antiphon.service.restoring import verified
-from antiphon.service.sealing import Keyring
-from antiphon.service.showing import Showing
-from antiphon.service.stored import check_keeps
+from antiphon.service.encryption.keyring import Keyring
+from antiphon.service.persistence.history_loader import Past
+from antiphon.service.persistence.include_view import Showing
+from antiphon.service.persistence.stored_responses import check_keeps
+from antiphon.service.prompting.compaction_items import verified
 from antiphon.stores.base import ConversationRow, ItemRow, Store
 
 _SHOWN = 64  # characters of an id that was sent

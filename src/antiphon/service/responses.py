@@ -15,16 +15,16 @@ from msgspec import Struct
 from antiphon.errors import Unavailable, UnsupportedParameter
 from antiphon.protocol.decoding.codec import Decoded, encode
 from antiphon.protocol.types.items import InputItem
-from antiphon.service.direct import Direct
-from antiphon.service.following import Following
-from antiphon.service.jobs import Jobs
-from antiphon.service.keeping import Keeper, Kept
-from antiphon.service.planner import Planner, Undertaking
-from antiphon.service.pressure import Pressure
-from antiphon.service.recent import Recent
-from antiphon.service.sessions import Sessions
-from antiphon.service.source import Source
-from antiphon.service.tally import Tally
+from antiphon.service.access.load_monitor import Pressure
+from antiphon.service.persistence.connection_cache import Recent
+from antiphon.service.persistence.response_writer import Keeper, Kept
+from antiphon.service.planning.planner import Planner, Undertaking
+from antiphon.service.runs.accounting import Tally
+from antiphon.service.runs.background import Jobs
+from antiphon.service.runs.detached_runs import Sessions
+from antiphon.service.runs.direct_run import Direct
+from antiphon.service.runs.follow import Following
+from antiphon.service.runs.source import Source
 from antiphon.stores.base import Key
 
 

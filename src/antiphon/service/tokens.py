@@ -1,19 +1,26 @@
 """Texts and chats into tokens and back, without a transport, for engines that tell.
 
 A chat is rendered in the one way that there is, so its tokens are those that the same chat completion would cost.
+
+How many tokens a prompt has, without asking a model: the number that the usage of the same request would tell.
+
+Everything that a create would refuse is refused here too. Nothing is written, and no place at a model is taken.
 """
 
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.admission import Admission
 from antiphon.core.dialects.chat.request import AskedChat
 from antiphon.core.prompt import Prompt, Segment, TextPrompt
-from antiphon.errors import AntiphonError, InvalidValue
+from antiphon.errors import AntiphonError, InvalidValue, UnsupportedParameter
 from antiphon.protocol.bodies.tokens import Detokenize, Tokenize, Tokenized
-from antiphon.service.doing import Doer, Doing
-from antiphon.service.planner import Planner
+from antiphon.protocol.decoding.codec import Decoded
+from antiphon.service.engine_tasks import Doer, Doing
+from antiphon.service.planning.planner import Planner, Settled
+from antiphon.service.prompting.token_count import counted
 
 AT_ONCE = 16  # requests under way: engines have few ears for this beside their work
 SPELLED = 10_000  # tokens of one request; each is asked for by itself
@@ -69,3 +76,42 @@ async def _spelled(doer: Doer, tokens: Sequence[int]) -> list[str]:
     served = doer.served
     spelled = {token: await served.engine.detokenize(served.model, [token]) for token in dict.fromkeys(tokens)}
     return [spelled[token] for token in tokens]
+
+
+MAX_COUNTS = 16  # counts under way: engines have few ears for this beside their work
+
+
+class InputTokens(Struct, frozen=True):
+    tokens: int
+    ignored: list[str]  # names of fields that change nothing
+
+
+class Counting:
+    def __init__(self, planner: Planner, queue: int) -> None:
+        """`queue`: how many may wait for their turn."""
+        self._planner = planner
+        self._admission = Admission(MAX_COUNTS, queue)
+
+    async def count(self, tenant: str, decoded: Decoded) -> InputTokens:
+        """How the answer would be delivered and whether it would be kept has no say in it."""
+        request = replace(decoded.request, stream=False, background=False, store=False)
+        with self._admission.enter(tenant) as ticket:
+            await ticket.ready()
+            settled = await self._planner.settle(tenant, replace(decoded, request=request))
+            return InputTokens(await _tokens(settled), [*settled.ignored, *_idle(decoded)])
+
+
+def _idle(decoded: Decoded) -> list[str]:
+    """Nobody waits for a place at a model here."""
+    return [] if decoded.request.service_tier in (None, "auto", "default") else ["service_tier"]
+
+
+async def _tokens(settled: Settled) -> int:
+    tokens = await counted(settled.prepared, settled.served, settled.able)
+    if tokens is None:
+        raise UnsupportedParameter(
+            "The tokens of this model's prompts cannot be counted: the"
+            f" {settled.served.engine.name} engine does not tell.",
+            param="model",
+        )
+    return tokens

@@ -9,10 +9,10 @@ from msgspec import Struct
 from antiphon.engines.base import Capabilities, State
 from antiphon.errors import AntiphonError
 from antiphon.parsers.detection import Manner
-from antiphon.service.compat import ENGINE_ONLY
-from antiphon.service.models import Served
-from antiphon.service.tongues import heard_as
-from antiphon.service.toolkit import Toolkit
+from antiphon.service.model_io.models import Served
+from antiphon.service.model_io.selection import heard_as
+from antiphon.service.prompting.engine_fields import ENGINE_ONLY
+from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.transport.http import Request, Route
 
 _encode = msgspec.json.Encoder().encode

@@ -3,7 +3,7 @@
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.compact import CompactedResponse, CompactResponse, decode_compact
 from antiphon.protocol.decoding.codec import encode
-from antiphon.service.compactions import Compactions
+from antiphon.service.compact import Compactions
 from antiphon.transport.attending import attended
 from antiphon.transport.decoding import decoded
 from antiphon.transport.http import Request, Route

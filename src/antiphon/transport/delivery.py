@@ -5,7 +5,7 @@ The token path is the outlet's `tell`: nothing here comes between it and the run
 
 from collections.abc import Sequence
 
-from antiphon.service.source import Source
+from antiphon.service.runs.source import Source
 from antiphon.transport import sse
 from antiphon.transport.company import Company
 from antiphon.transport.http import Header, Request

@@ -6,7 +6,7 @@ from time import time
 from antiphon.ids import dashed_id
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.embeddings import Answer, CreateEmbedding, EmbeddingList, decode_embedding, written
-from antiphon.service.embeddings import Embeddings
+from antiphon.service.engine_tasks import Embeddings
 from antiphon.transport.attending import attended
 from antiphon.transport.decoding import decoded
 from antiphon.transport.http import Header, Request, Route

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Iterable
 from antiphon.config import Config
 from antiphon.config.key_settings import given_keys
 from antiphon.errors import BadRequest, Forbidden, NotAuthenticated, Unavailable
-from antiphon.service.issuing import MARK
-from antiphon.service.keys import Keys
-from antiphon.service.pressure import Pressure
-from antiphon.service.principal import INFERENCE, Principal
-from antiphon.service.salting import TENANT
+from antiphon.service.access.api_key_format import MARK
+from antiphon.service.access.api_keys import Keys
+from antiphon.service.access.load_monitor import Pressure
+from antiphon.service.access.principal import INFERENCE, Principal
+from antiphon.service.encryption.cache_salt import TENANT
 from antiphon.transport.http import Header, Request
 
 PUBLIC = frozenset({b"/health", b"/ready", b"/version"})

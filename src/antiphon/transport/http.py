@@ -16,8 +16,8 @@ from antiphon.errors import BadRequest, BodyTooLarge, UnsupportedMediaType
 from antiphon.ids import new_id
 from antiphon.limits import Limits
 from antiphon.observe.log_context import About
-from antiphon.service.principal import INFERENCE, Principal
-from antiphon.service.quotas import Account
+from antiphon.service.access.principal import INFERENCE, Principal
+from antiphon.service.access.rate_limits import Account
 from antiphon.transport.line import CLOSE, Line
 from antiphon.transport.line import ClientGone as ClientGone
 from antiphon.transport.line import Header as Header

@@ -7,7 +7,7 @@ from msgspec import Struct
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.service.counting import Counting
+from antiphon.service.tokens import Counting
 from antiphon.transport.decoding import decoded
 from antiphon.transport.http import Request, Route
 

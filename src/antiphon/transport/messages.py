@@ -9,7 +9,7 @@ from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.anthropic.events import InputTokens, SaidMessage, StreamedMessage
 from antiphon.protocol.types.anthropic.request import CountTokens, CreateMessage
-from antiphon.service.messages import Messages
+from antiphon.service.anthropic import Messages
 from antiphon.transport import sse
 from antiphon.transport.decoding import decoded
 from antiphon.transport.exchanges import ExchangeDelivery, Wording

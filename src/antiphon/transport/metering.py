@@ -6,8 +6,8 @@ What makes a model work is charged. Everything else of the API only tells how mu
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from antiphon.service.quotas import BILL, Quotas, Standing
-from antiphon.service.quotas_shared import Sharing
+from antiphon.service.access.rate_limits import BILL, Quotas, Standing
+from antiphon.service.access.shared_rate_limits import Sharing
 from antiphon.transport.http import WEBSOCKET, Request, Route
 
 _API = "/v1/"

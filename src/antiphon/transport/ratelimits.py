@@ -3,7 +3,7 @@
 They are made when a reply begins, of what the counters say then. A limit that there is not has no headers.
 """
 
-from antiphon.service.quotas import Account
+from antiphon.service.access.rate_limits import Account
 
 
 def rate_headers(account: Account) -> list[tuple[bytes, bytes]]:

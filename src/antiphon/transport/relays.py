@@ -10,7 +10,7 @@ from antiphon.engines.base import Deed, Relayed
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.multipart import Form, read_form
 from antiphon.protocol.bodies.rerank import decode_ranking
-from antiphon.service.relays import Relays
+from antiphon.service.engine_tasks import Relays
 from antiphon.transport.attending import attended
 from antiphon.transport.decoding import decoded
 from antiphon.transport.http import Endpoint, Header, Request, Route

@@ -11,9 +11,9 @@ from antiphon.protocol.types.events import StreamEvent
 from antiphon.protocol.types.lists import ItemList, ItemsQuery, ListQuery, ResponseList
 from antiphon.protocol.types.request import Includable
 from antiphon.protocol.types.response import Response
-from antiphon.service.following import Following
-from antiphon.service.jobs import Jobs
-from antiphon.service.stored import Stored
+from antiphon.service.persistence.stored_responses import Stored
+from antiphon.service.runs.background import Jobs
+from antiphon.service.runs.follow import Following
 from antiphon.transport import sse
 from antiphon.transport.delivery import Delivery
 from antiphon.transport.http import Request, Route

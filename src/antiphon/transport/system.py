@@ -12,7 +12,7 @@ from antiphon.engines.base import Model, State
 from antiphon.errors import Unavailable
 from antiphon.observe import Metrics
 from antiphon.observe.prometheus import CONTENT_TYPE
-from antiphon.service.principal import ADMIN
+from antiphon.service.access.principal import ADMIN
 from antiphon.transport.guard import Guard
 from antiphon.transport.http import Request, Route
 

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.tool_outputs import SubmitToolOutput, ToolOutputTaken, decode_tool_output
-from antiphon.service.stored import Stored
-from antiphon.service.tool_outputs import ToolOutputs
+from antiphon.service.persistence.stored_responses import Stored
+from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.transport.decoding import decoded
 from antiphon.transport.http import Request, Route
 

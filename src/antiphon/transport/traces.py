@@ -1,8 +1,8 @@
 """GET /v1/responses/{id}/trace: what went on in a response, for operators. An extension."""
 
 from antiphon.protocol.types.traces import ResponseTrace
-from antiphon.service.principal import ADMIN
-from antiphon.service.traces import Traces
+from antiphon.service.access.principal import ADMIN
+from antiphon.service.operations.traces import Traces
 from antiphon.transport.http import Request, Route
 
 

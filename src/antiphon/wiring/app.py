@@ -6,8 +6,8 @@ from antiphon.config import Config
 from antiphon.egress import Egress, Policy
 from antiphon.engines.base import Engine
 from antiphon.observe import Metrics
-from antiphon.service.observing import Observing
-from antiphon.service.reloading import check_reading
+from antiphon.service.operations.observability import Observing
+from antiphon.service.operations.reload import check_reading
 from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
 from antiphon.transport.app import App

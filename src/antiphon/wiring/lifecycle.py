@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from antiphon.service.reloading import Reloading
-from antiphon.service.sealing import new_key
-from antiphon.service.tasks import Tasks
+from antiphon.service.encryption.keyring import new_key
+from antiphon.service.operations.reload import Reloading
+from antiphon.service.persistence.background_tasks import Tasks
 from antiphon.wiring.parts import Parts
 
 _REASONING_KEY = "reasoning_key"  # under which the store has it, if the operator gave none

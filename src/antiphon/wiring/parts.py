@@ -6,38 +6,42 @@ from antiphon.config import Config
 from antiphon.config.key_settings import given_keys, read_keys
 from antiphon.egress import Egress
 from antiphon.engines.base import Engine
-from antiphon.service.approvals import Approvals
-from antiphon.service.attachments import Attachments
+from antiphon.service.access.api_keys import Keys
+from antiphon.service.access.load_monitor import Pressure, store_folder
+from antiphon.service.access.rate_limits import Quotas
+from antiphon.service.access.shared_rate_limits import Sharing, make_quotas
+from antiphon.service.anthropic import Messages
+from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.chat import Chat
-from antiphon.service.compactions import Compactions
+from antiphon.service.compact import Compactions
 from antiphon.service.completions import Completions
-from antiphon.service.counting import Counting
-from antiphon.service.doing import Doing
-from antiphon.service.exchanges import Exchanges
-from antiphon.service.following import Following
-from antiphon.service.jobs import Jobs
-from antiphon.service.keeping import Keeper
-from antiphon.service.keys import Keys
-from antiphon.service.meaning import Meaning, meaning
-from antiphon.service.messages import Messages
-from antiphon.service.models import Models
-from antiphon.service.naming import naming
-from antiphon.service.observing import Observing
-from antiphon.service.observing import Parts as Observed
-from antiphon.service.past import Past
-from antiphon.service.planner import Planner
-from antiphon.service.pressure import Pressure, store_folder
-from antiphon.service.probing import StoreProbe
-from antiphon.service.quotas import Quotas
-from antiphon.service.quotas_shared import Sharing, make_quotas
+from antiphon.service.encryption.keyring import Keyring
+from antiphon.service.engine_tasks import Doing
+from antiphon.service.model_io.models import Models, naming
+from antiphon.service.operations.observability import Observing
+from antiphon.service.operations.observability import Parts as Observed
+from antiphon.service.operations.settings import (
+    job_settings,
+    keeping_settings,
+    session_settings,
+    terms,
+    tool_output_settings,
+)
+from antiphon.service.persistence.history_loader import Past
+from antiphon.service.persistence.response_writer import Keeper
+from antiphon.service.persistence.store_health import StoreProbe
+from antiphon.service.planning.planner import Planner
+from antiphon.service.planning.request_policy import Meaning, meaning
 from antiphon.service.responses import Responses
-from antiphon.service.sealing import Keyring
-from antiphon.service.sessions import Sessions
-from antiphon.service.settings import job_settings, keeping_settings, session_settings, terms, tool_output_settings
-from antiphon.service.tally import Tally
-from antiphon.service.tokens import Tokens
-from antiphon.service.tool_outputs import ToolOutputs
-from antiphon.service.toolkit import Toolkit, built_in_tools
+from antiphon.service.runs.accounting import Tally
+from antiphon.service.runs.background import Jobs
+from antiphon.service.runs.completion_runs import Exchanges
+from antiphon.service.runs.detached_runs import Sessions
+from antiphon.service.runs.follow import Following
+from antiphon.service.tokens import Counting, Tokens
+from antiphon.service.tool_loop.approvals import Approvals
+from antiphon.service.tool_loop.tool_outputs import ToolOutputs
+from antiphon.service.tool_loop.toolkit import Toolkit, built_in_tools
 from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog, Till
 from antiphon.stores.live.registry import live_log

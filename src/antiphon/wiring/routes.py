@@ -4,10 +4,9 @@ from antiphon.config import Config
 from antiphon.core.stream_lanes import LaneBounds
 from antiphon.observe import Metrics
 from antiphon.service.conversations import Conversations
-from antiphon.service.embeddings import Embeddings
-from antiphon.service.relays import Relays
-from antiphon.service.showing import Showing
-from antiphon.service.stored import Stored
+from antiphon.service.engine_tasks import Embeddings, Relays
+from antiphon.service.persistence.include_view import Showing
+from antiphon.service.persistence.stored_responses import Stored
 from antiphon.transport.capabilities import CapabilitiesEndpoint
 from antiphon.transport.chat import chat_route
 from antiphon.transport.compact import CompactEndpoint

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from antiphon.config import Config
 from antiphon.engines.factory import Progress, build_pool
 from antiphon.observe import set_up_logging
-from antiphon.service.reloading import Reloading
+from antiphon.service.operations.reload import Reloading
 from antiphon.transport import server, workers
 from antiphon.wiring.app import build_app
 from antiphon.wiring.lifecycle import Lifecycle

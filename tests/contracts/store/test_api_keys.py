@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.ids import new_id
-from antiphon.service.issuing import issue
+from antiphon.service.access.api_key_format import issue
 from antiphon.stores.base import ApiKey, Bounds, Store
 from tests.stores.rows import Clock
 

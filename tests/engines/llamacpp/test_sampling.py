@@ -9,7 +9,7 @@ from antiphon.engines.base import Capabilities
 from antiphon.engines.llamacpp.engine import LlamaCpp
 from antiphon.engines.llamacpp.wire import HONOURS, LACKS
 from antiphon.errors import UnsupportedParameter
-from antiphon.service.honesty import refuse_unhonoured
+from antiphon.service.planning.validation import refuse_unhonoured
 from tests.engines.llamacpp.asking import ask, work
 from tests.protocol.requests import decode
 

@@ -14,9 +14,9 @@ from antiphon.config.sources import Survey, settings
 from antiphon.egress import Policy
 from antiphon.engines.factory import seats
 from antiphon.errors import StartupError
-from antiphon.service.naming import naming
-from antiphon.service.prompts_kept import KeptPrompts
-from antiphon.service.reloading import check_reading
+from antiphon.service.model_io.models import naming
+from antiphon.service.operations.reload import check_reading
+from antiphon.service.planning.prompt_library import KeptPrompts
 from antiphon.stores.registry import named
 from antiphon.transport import workers
 

@@ -1,4 +1,5 @@
-"""What chat completions and completions ask for beyond a CreateResponse: checked here, granted by service/granting.py.
+"""What chat completions and completions ask for beyond a CreateResponse: checked here, granted by
+service/planning/apply_extensions.py.
 
 What no engine behind Antiphon is asked for is refused here by name.
 """

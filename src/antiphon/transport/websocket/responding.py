@@ -19,8 +19,8 @@ from antiphon.protocol.bodies.steering import Submission
 from antiphon.protocol.bodies.websocket import socket_error
 from antiphon.protocol.decoding.codec import Decoded
 from antiphon.protocol.types.events import Completed, Created, Error, Event, Failed, Incomplete
-from antiphon.service.quotas import Quotas
-from antiphon.service.recent import Recent
+from antiphon.service.access.rate_limits import Quotas
+from antiphon.service.persistence.connection_cache import Recent
 from antiphon.service.responses import Accepted, Responses
 from antiphon.transport.guard import Guard
 from antiphon.transport.metering import Metering

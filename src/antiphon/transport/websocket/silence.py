@@ -8,7 +8,7 @@ import asyncio
 from types import TracebackType
 
 from antiphon.protocol.types.events import Event
-from antiphon.service.source import Source
+from antiphon.service.runs.source import Source
 from antiphon.transport.websocket.outlet import SocketOutlet
 
 _LOOKS = 4  # in the time that silence may last; so it is broken at most a quarter of that too late

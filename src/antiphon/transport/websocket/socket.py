@@ -26,7 +26,7 @@ from antiphon.protocol.bodies.websocket import (
     read_socket_create,
     socket_error,
 )
-from antiphon.service.recent import Recent
+from antiphon.service.persistence.connection_cache import Recent
 from antiphon.transport.asgi import Message as AsgiMessage
 from antiphon.transport.websocket.clocks import Clocks
 from antiphon.transport.websocket.frames import texts

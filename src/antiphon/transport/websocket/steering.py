@@ -34,7 +34,7 @@ from antiphon.protocol.decoding.codec import Decoded
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import McpApprovalResponse
 from antiphon.protocol.types.response import Response
-from antiphon.service.warming import warms
+from antiphon.service.prompting.warmup import warms
 from antiphon.transport.outlet import Outlet
 
 _MOST = 16  # submissions that wait for one response

@@ -1,0 +1,1 @@
+"""Encrypted reasoning and compactions, and cache salts that separate tenants."""

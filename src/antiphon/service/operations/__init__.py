@@ -1,0 +1,1 @@
+"""What operators control and observe: settings, reload, metrics and traces."""

@@ -1,0 +1,1 @@
+"""Validation and planning: everything about a request that is decided before it runs."""

@@ -1,0 +1,1 @@
+"""What a response needs beyond one model call: tools, approvals, tool outputs and compaction."""
