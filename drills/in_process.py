@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.transport.app import App
+from antiphon.transport.middleware.app import App
 from drills.client import Client, Stream
 
 _HOST = (b"host", b"127.0.0.1:8000")

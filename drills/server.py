@@ -23,7 +23,7 @@ from antiphon.errors import StartupError
 from antiphon.observe import set_up_logging
 from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
-from antiphon.transport import server
+from antiphon.transport.process import server
 from antiphon.wiring import build_app, build_engine, build_live, build_store
 from drills.journal import Journal
 from drills.lag import Watch

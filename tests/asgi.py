@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.transport.app import App
+from antiphon.transport.middleware.app import App
 
 DEADLINE = 30.0
 Header = tuple[bytes, bytes]

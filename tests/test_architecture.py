@@ -47,7 +47,12 @@ MAX_PARAMETERS = 8
 VAGUE = re.compile(r"(^|_)(utils?|helpers?|common|managers?|handlers?|processors?|misc)(_|$)")
 
 # Where everything is caught: what runs and exchanges are tried in, the boundary of tools, the outermost edge.
-CATCH_ALL = {"agent/engine_stream.py", "agent/tool_loop.py", "transport/app.py", "transport/websocket/responding.py"}
+CATCH_ALL = {
+    "agent/engine_stream.py",
+    "agent/tool_loop.py",
+    "transport/middleware/app.py",
+    "transport/websocket/response_task.py",
+}
 
 # Who may open connections of its own: the way out, the engines, and the terminal's client.
 HTTP_CLIENTS = {"httpx", "httpx2", "requests", "aiohttp", "urllib3", "urllib.request", "http.client"}

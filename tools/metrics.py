@@ -9,7 +9,7 @@ from antiphon.observe.multiprocess import Board
 from antiphon.observe.prometheus import Counter, Family, Gauge, Histogram
 from antiphon.service.operations.observability import Observing
 from antiphon.stores.live.worker_limits import ParentTill
-from antiphon.transport.workers import Place
+from antiphon.transport.process.supervisor import Place
 from antiphon.wiring import Lifecycle, build_app
 
 Series = Family[Counter] | Family[Histogram] | Gauge

@@ -52,7 +52,7 @@
     ├── ProcessingFailed            500 server_error           processing_error: a defect, told on a WebSocket
     └── Internal                    500 server_error           a defect of ours; says nothing about itself
 
-Errors are raised, never returned; transport/problems.py alone turns them into bytes.
+Errors are raised, never returned; transport/http/error_responses.py alone turns them into bytes.
 """
 
 from typing import ClassVar

@@ -39,7 +39,7 @@ from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import Annotation, FileCitation, InputImage, InputText, McpCall, Phase, UrlCitation
 from antiphon.protocol.types.response import Logprob, Response, TopLogprob
-from antiphon.transport.sse import frames
+from antiphon.transport.streaming.sse import frames
 from tests.core.served import CLIENTS, ENDS, PUT, mcp_call
 
 ENDINGS = (

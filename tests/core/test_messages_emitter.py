@@ -17,7 +17,7 @@ from antiphon.errors import Busy, ContextTooLong, EngineFailed, Unavailable
 from antiphon.ids import Prefix
 from antiphon.limits import Limits
 from antiphon.protocol.types.anthropic.events import SaidMessage
-from antiphon.transport.sse import frames
+from antiphon.transport.streaming.sse import frames
 from tests.messages_oracle import accumulate, check_event, check_message, check_stream, read
 from tests.parsers.cuts import CUTS, pieces
 

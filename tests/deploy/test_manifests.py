@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped] # its types are another package
 
 from antiphon.config import Config
 from antiphon.config.sources import load, settings
-from antiphon.transport.workers import LAST_WORDS
+from antiphon.transport.process.supervisor import LAST_WORDS
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"

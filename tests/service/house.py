@@ -42,7 +42,7 @@ from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.store import SqlStore
 from antiphon.stores.sqlite import SqliteStore
-from antiphon.transport.sse import frames
+from antiphon.transport.streaming.sse import frames
 from tests.service.shelf import Shelf
 
 T = TypeVar("T")

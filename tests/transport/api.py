@@ -10,7 +10,7 @@ from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.reply import Gate
 from antiphon.stores.base import Store
-from antiphon.transport.app import App
+from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app
 from tests.asgi import DEADLINE, HOST, JSON, Answer, Header, call, http_scope
 

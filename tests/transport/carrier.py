@@ -6,9 +6,8 @@ from typing import Any
 
 from uvicorn.server import ServerState
 
-from antiphon.transport.cycle import Cycle
-from antiphon.transport.heads import Heads
-from antiphon.transport.line import Header
+from antiphon.transport.http.channel import Header
+from antiphon.transport.server.http_exchange import Cycle, Heads
 
 
 async def turn() -> None:

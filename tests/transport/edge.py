@@ -14,12 +14,12 @@ from antiphon.engines.base import Model, State
 from antiphon.errors import EngineFailed, ModelNotFound, StartupError
 from antiphon.limits import Limits
 from antiphon.observe import Metrics, set_up_logging
-from antiphon.transport.app import App
-from antiphon.transport.guard import Guard
-from antiphon.transport.http import Request, Route
-from antiphon.transport.openapi import Docs
-from antiphon.transport.server import serve
-from antiphon.transport.system import System
+from antiphon.transport.endpoints.openapi import Docs
+from antiphon.transport.endpoints.system import System
+from antiphon.transport.http.request import Request, Route
+from antiphon.transport.middleware.app import App
+from antiphon.transport.middleware.auth import Guard
+from antiphon.transport.process.server import serve
 
 
 class Shelf:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from antiphon.config import Config
-from antiphon.transport.http import Route
-from antiphon.transport.routing import Router
+from antiphon.transport.http.request import Route
+from antiphon.transport.middleware.routing import Router
 from tests.asgi import HOST, JSON, call, http_scope
 from tests.transport.edge import Edge
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from antiphon.transport.company import Company
-from antiphon.transport.line import ClientGone
+from antiphon.transport.http.channel import ClientGone
+from antiphon.transport.streaming.stage_scheduler import Company
 from tests.transport.carrier import Carrier
 
 pytestmark = pytest.mark.anyio

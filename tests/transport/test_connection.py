@@ -10,9 +10,9 @@ import pytest
 from uvicorn.server import ServerState
 
 from antiphon.config import Config
-from antiphon.transport.connection import Connection
-from antiphon.transport.http import Request
-from antiphon.transport.settings import ServerSettings
+from antiphon.transport.http.request import Request
+from antiphon.transport.server.http_protocol import Connection
+from antiphon.transport.server.settings import ServerSettings
 from tests.transport.carrier import Socket, turn
 from tests.transport.process import SECONDS, TRIES, Client, Process, connected, kept, process, request
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from antiphon.transport.line import CLOSE, ClientGone
+from antiphon.transport.http.channel import CLOSE, ClientGone
 from tests.transport.carrier import Carrier, turn
 
 pytestmark = pytest.mark.anyio

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from antiphon.config import Config
-from antiphon.transport.connection import READ_BUFFER, Connection
-from antiphon.transport.cycle import Cycle
-from antiphon.transport.familiar import Familiar, familiar
-from antiphon.transport.http import ClientGone, Request
-from antiphon.transport.settings import ServerSettings
-from antiphon.transport.websocket.wire import Wire
+from antiphon.transport.http.request import ClientGone, Request
+from antiphon.transport.server.head_cache import Familiar, familiar
+from antiphon.transport.server.http_exchange import Cycle
+from antiphon.transport.server.http_protocol import READ_BUFFER, Connection
+from antiphon.transport.server.settings import ServerSettings
+from antiphon.transport.server.ws_protocol import Wire
 from tests.transport.carrier import Socket, turn
 
 pytestmark = pytest.mark.anyio

@@ -7,9 +7,9 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.errors import NotAuthenticated
-from antiphon.transport.asgi import AsgiLine
-from antiphon.transport.guard import PUBLIC, Guard
-from antiphon.transport.http import Request, received
+from antiphon.transport.http.request import Request, received
+from antiphon.transport.middleware.auth import PUBLIC, Guard
+from antiphon.transport.server.asgi_channel import AsgiLine
 from tests.asgi import JSON, Answer, Header, call, http_scope
 from tests.transport.edge import Edge
 

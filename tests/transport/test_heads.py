@@ -1,6 +1,6 @@
 import pytest
 
-from antiphon.transport.heads import Heads
+from antiphon.transport.server.http_exchange import Heads
 
 OWN = [(b"date", b"Mon, 16 Nov 2026 00:00:00 GMT")]
 

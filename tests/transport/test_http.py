@@ -6,8 +6,8 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.limits import Limits
-from antiphon.transport.asgi import AsgiLine
-from antiphon.transport.http import ClientGone, Request, received
+from antiphon.transport.http.request import ClientGone, Request, received
+from antiphon.transport.server.asgi_channel import AsgiLine
 from tests.asgi import HOST, JSON, Answer, Header, call, http_scope
 from tests.transport.edge import Edge
 

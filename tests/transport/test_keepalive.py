@@ -9,9 +9,9 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.transport.http import Request, received
-from antiphon.transport.listener import Listener
-from antiphon.transport.outlet import open_outlet
+from antiphon.transport.http.request import Request, received
+from antiphon.transport.streaming.event_writer import open_outlet
+from antiphon.transport.streaming.keepalive import Listener
 from tests.asgi import DEADLINE, HOST, JSON, Answer, http_scope
 from tests.oracle import accumulate, check_event
 from tests.transport.api import Client, api, events_in

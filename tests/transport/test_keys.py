@@ -12,7 +12,7 @@ import pytest
 from antiphon.service.access.api_key_format import issue
 from antiphon.stores.base import ApiKey, Store
 from antiphon.stores.registry import make_store
-from antiphon.transport.guard import PUBLIC
+from antiphon.transport.middleware.auth import PUBLIC
 from antiphon.wiring import Lifecycle
 from tests.asgi import JSON, Answer, Header, call
 from tests.stores.rows import TTL, Clock

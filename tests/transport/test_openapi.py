@@ -12,8 +12,8 @@ import pytest
 from antiphon.config import Config
 from antiphon.limits import Limits
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.transport.http import Request, Route
-from antiphon.transport.openapi import describe
+from antiphon.transport.endpoints.openapi import describe
+from antiphon.transport.http.request import Request, Route
 from antiphon.wiring import build_app, build_engine
 from tests.asgi import call
 from tests.plugin_services import chromium

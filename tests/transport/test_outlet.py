@@ -5,10 +5,10 @@ import pytest
 
 from antiphon.protocol.types.events import Event, InProgress, OutputTextDelta
 from antiphon.protocol.types.response import Response
-from antiphon.transport.asgi import AsgiLine
-from antiphon.transport.cycle import Cycle
-from antiphon.transport.outlet import open_outlet
-from antiphon.transport.sse import DONE, frames
+from antiphon.transport.server.asgi_channel import AsgiLine
+from antiphon.transport.server.http_exchange import Cycle
+from antiphon.transport.streaming.event_writer import open_outlet
+from antiphon.transport.streaming.sse import DONE, frames
 from tests.asgi import http_scope
 from tests.transport.carrier import Carrier, turn
 

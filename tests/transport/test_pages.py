@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.transport import pages
+from antiphon.transport.process import huge_pages
 
 # What is there stays as it is; how much of it is in large pages is the kernel's to say.
 PROGRAM = """
@@ -77,8 +77,8 @@ def test_what_is_loaded_finds_room_that_was_made_for_it() -> None:
 
 
 def test_where_there_are_no_maps_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "_MAPS", Path("/nowhere"))
-    pages.join_what_stays()
+    monkeypatch.setattr(huge_pages, "_MAPS", Path("/nowhere"))
+    huge_pages.join_what_stays()
 
 
 def test_only_memory_of_no_file_is_joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_only_memory_of_no_file_is_joined(monkeypatch: pytest.MonkeyPatch, tmp_p
         "ffff1000-ffff2000 r--p 00000000 00:00 0 \n"
         "ffff2000-ffff3000 rw-p 00000000 00:00 0 [stack]\n"
     )
-    monkeypatch.setattr(pages, "_MAPS", maps)
-    assert [*pages._own_memory()] == [(0xAAAC0000, 0xAAAD0000), (0xFFFF0000, 0xFFFF1000)]
+    monkeypatch.setattr(huge_pages, "_MAPS", maps)
+    assert [*huge_pages._own_memory()] == [(0xAAAC0000, 0xAAAD0000), (0xFFFF0000, 0xFFFF1000)]
 
 
 def _is_old() -> bool:

@@ -6,10 +6,9 @@ import pytest
 from uvicorn.server import ServerState
 
 from antiphon.config import Config
-from antiphon.transport.connection import Connection
-from antiphon.transport.http import Request
-from antiphon.transport.pipelined import MOST, share
-from antiphon.transport.settings import ServerSettings
+from antiphon.transport.http.request import Request
+from antiphon.transport.server.http_protocol import MOST, Connection, share
+from antiphon.transport.server.settings import ServerSettings
 from tests.transport.carrier import Socket, turn
 from tests.transport.process import SECONDS, connected, process, request
 

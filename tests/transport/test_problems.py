@@ -3,7 +3,7 @@ import pytest
 
 from antiphon import errors
 from antiphon.errors import AntiphonError, Busy, InvalidValue, MethodNotAllowed, Unavailable
-from antiphon.transport import problems
+from antiphon.transport.http import error_responses
 
 
 def kinds() -> list[type[AntiphonError]]:
@@ -16,15 +16,15 @@ def kinds() -> list[type[AntiphonError]]:
 @pytest.mark.shows("H.14", "H.15")
 def test_every_error_has_the_one_shape(kind: type[AntiphonError]) -> None:
     error = MethodNotAllowed("No.", allow="GET") if kind is MethodNotAllowed else kind("No.")
-    assert msgspec.json.decode(problems.body(error)) == {
+    assert msgspec.json.decode(error_responses.body(error)) == {
         "error": {"message": "No.", "type": kind.type, "param": None, "code": kind.code}
     }
     assert 400 <= kind.status < 600
-    assert all(isinstance(name, bytes) and name.islower() for name, _ in problems.headers(error))
+    assert all(isinstance(name, bytes) and name.islower() for name, _ in error_responses.headers(error))
 
 
 def test_the_field_to_blame_is_named() -> None:
-    body = msgspec.json.decode(problems.body(InvalidValue("Too hot.", param="temperature")))
+    body = msgspec.json.decode(error_responses.body(InvalidValue("Too hot.", param="temperature")))
     assert body["error"]["param"] == "temperature"
     assert body["error"]["code"] == "invalid_value"
 
@@ -38,15 +38,15 @@ def test_when_to_come_back_is_at_least_a_second_in_the_header_that_counts_second
     seconds: float, whole: bytes, milliseconds: bytes
 ) -> None:
     for kind in (Busy, Unavailable):
-        headers = dict(problems.headers(kind("Later.", retry_after=seconds)))
+        headers = dict(error_responses.headers(kind("Later.", retry_after=seconds)))
         assert headers == {b"retry-after": whole, b"retry-after-ms": milliseconds}
-    assert problems.headers(Busy("Later.")) == []
+    assert error_responses.headers(Busy("Later.")) == []
 
 
 def test_a_known_error_is_told_as_it_is_and_an_unknown_one_is_not() -> None:
     known = Busy("Later.")
-    assert problems.as_client_error(known, "req_1") is known
-    told = problems.as_client_error(KeyError("/home/secret"), "req_1")
+    assert error_responses.as_client_error(known, "req_1") is known
+    told = error_responses.as_client_error(KeyError("/home/secret"), "req_1")
     assert told.status == 500
     assert "req_1" in told.message
     assert "secret" not in told.message

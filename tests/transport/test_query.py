@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from antiphon.errors import BadRequest
 from antiphon.protocol.types.lists import ItemsQuery
-from antiphon.transport.asgi import AsgiLine
-from antiphon.transport.http import Request, received
-from antiphon.transport.query import read_query
-from antiphon.transport.stored import RetrieveQuery
+from antiphon.transport.endpoints.stored_responses import RetrieveQuery
+from antiphon.transport.http.query import read_query
+from antiphon.transport.http.request import Request, received
+from antiphon.transport.server.asgi_channel import AsgiLine
 from tests.asgi import HOST, http_scope
 
 

@@ -13,8 +13,8 @@ from antiphon.core.deltas import Text
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import EngineFailed
 from antiphon.service.access.rate_limits import Quotas
-from antiphon.transport.guard import EVERYBODY
-from antiphon.transport.ratelimits import duration
+from antiphon.transport.http.request import duration
+from antiphon.transport.middleware.auth import EVERYBODY
 from antiphon.wiring import Lifecycle
 from tests.asgi import DEADLINE, HOST, Answer, Header, call
 from tests.transport.api import Api, Client, api, events_in

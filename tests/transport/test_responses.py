@@ -8,7 +8,7 @@ import pytest
 from antiphon.core.deltas import Text, Thought
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import EngineFailed
-from antiphon.transport.app import App
+from antiphon.transport.middleware.app import App
 from tests.asgi import JSON, Answer, call
 from tests.oracle import accumulate, check_event, check_response
 from tests.transport.api import Api, Client, api, events_in

@@ -7,9 +7,9 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.errors import StartupError
-from antiphon.transport.connection import Connection
-from antiphon.transport.server import Server, listen
-from antiphon.transport.settings import ServerSettings
+from antiphon.transport.process.server import Server, listen
+from antiphon.transport.server.http_protocol import Connection
+from antiphon.transport.server.settings import ServerSettings
 from tests.transport.carrier import Socket, turn
 from tests.transport.edge import Edge, announce
 from tests.transport.process import SECONDS, Process, connected, process, request

@@ -101,7 +101,7 @@ def users(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [
         {name: getattr(record, name) for name in names if hasattr(record, name)}
         for record in caplog.records
-        if record.name == "antiphon.transport.users"
+        if record.name == "antiphon.transport.http.request"
     ]
 
 

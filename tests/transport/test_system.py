@@ -4,8 +4,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from antiphon.config import Config
 from antiphon.engines.base import State
-from antiphon.transport.app import App
-from antiphon.transport.system import System
+from antiphon.transport.endpoints.system import System
+from antiphon.transport.middleware.app import App
 from tests.asgi import call
 from tests.transport.edge import Edge
 

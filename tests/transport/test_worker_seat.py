@@ -6,7 +6,7 @@ from multiprocessing import connection
 
 from antiphon.stores.live.base import Ask
 from antiphon.stores.live.worker_limits import Drawer, Exchange, encode
-from antiphon.transport.worker_seat import Seat
+from antiphon.transport.process.supervisor import Seat
 
 
 def asks(*questions: bytes) -> tuple[list[bytes], bool]:

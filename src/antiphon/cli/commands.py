@@ -19,7 +19,7 @@ from antiphon.config import Config
 from antiphon.config.help_text import CLIENT
 from antiphon.config.sources import settings
 from antiphon.errors import StartupError
-from antiphon.transport.pages import make_room
+from antiphon.transport.process.huge_pages import make_room
 
 UNANSWERED = 1
 NOT_STARTED = 2  # click's code for a wrong command line too

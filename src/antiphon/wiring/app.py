@@ -10,15 +10,15 @@ from antiphon.service.operations.observability import Observing
 from antiphon.service.operations.reload import check_reading
 from antiphon.stores.base import Store
 from antiphon.stores.live.base import LiveLog
-from antiphon.transport.app import App
-from antiphon.transport.guard import Guard
-from antiphon.transport.metering import Metering
-from antiphon.transport.openapi import Docs
-from antiphon.transport.retold import manner
-from antiphon.transport.standard_headers import StandardHeaders
-from antiphon.transport.system import System
-from antiphon.transport.watching import Watching
-from antiphon.transport.workers import Place
+from antiphon.transport.endpoints.openapi import Docs
+from antiphon.transport.endpoints.system import System
+from antiphon.transport.middleware.app import App
+from antiphon.transport.middleware.auth import Guard
+from antiphon.transport.middleware.rate_limiting import Metering
+from antiphon.transport.middleware.request_tracing import Watching
+from antiphon.transport.middleware.standard_headers import StandardHeaders
+from antiphon.transport.process.supervisor import Place
+from antiphon.transport.streaming.legacy_events import manner
 from antiphon.wiring.lifecycle import Lifecycle
 from antiphon.wiring.parts import Ground, build_live, build_parts, build_store
 from antiphon.wiring.routes import api_routes, websocket_endpoint

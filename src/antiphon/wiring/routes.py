@@ -7,28 +7,23 @@ from antiphon.service.conversations import Conversations
 from antiphon.service.engine_tasks import Embeddings, Relays
 from antiphon.service.persistence.include_view import Showing
 from antiphon.service.persistence.stored_responses import Stored
-from antiphon.transport.capabilities import CapabilitiesEndpoint
-from antiphon.transport.chat import chat_route
-from antiphon.transport.compact import CompactEndpoint
-from antiphon.transport.completions import completions_route
-from antiphon.transport.conversations import ConversationsEndpoint
-from antiphon.transport.delivery import Delivery
-from antiphon.transport.embeddings import EmbeddingsEndpoint
-from antiphon.transport.guard import Guard
-from antiphon.transport.http import Route
-from antiphon.transport.input_tokens import InputTokensEndpoint
-from antiphon.transport.messages import MessagesEndpoint
-from antiphon.transport.metering import Metering
-from antiphon.transport.relays import RelaysEndpoint
-from antiphon.transport.responses import ResponsesEndpoint
-from antiphon.transport.retold import Manner, manner
-from antiphon.transport.stored import StoredEndpoint
-from antiphon.transport.tokens import TokensEndpoint
-from antiphon.transport.tool_outputs import ToolOutputsEndpoint
-from antiphon.transport.traces import TracesEndpoint
+from antiphon.transport.endpoints.anthropic import MessagesEndpoint
+from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
+from antiphon.transport.endpoints.chat import chat_route, completions_route
+from antiphon.transport.endpoints.conversations import ConversationsEndpoint
+from antiphon.transport.endpoints.embeddings import EmbeddingsEndpoint
+from antiphon.transport.endpoints.passthrough import RelaysEndpoint
+from antiphon.transport.endpoints.responses import CompactEndpoint, InputTokensEndpoint, ResponsesEndpoint
+from antiphon.transport.endpoints.stored_responses import StoredEndpoint, ToolOutputsEndpoint, TracesEndpoint
+from antiphon.transport.endpoints.tokens import TokensEndpoint
+from antiphon.transport.http.request import Route
+from antiphon.transport.middleware.auth import Guard
+from antiphon.transport.middleware.rate_limiting import Metering
+from antiphon.transport.streaming.delivery import Delivery
+from antiphon.transport.streaming.legacy_events import Manner, manner
+from antiphon.transport.websocket.connection import SocketSettings
 from antiphon.transport.websocket.endpoint import ConnectionBounds, WebSocketEndpoint
-from antiphon.transport.websocket.responding import Responding
-from antiphon.transport.websocket.socket import SocketSettings
+from antiphon.transport.websocket.response_task import Responding
 from antiphon.wiring.parts import Parts
 
 

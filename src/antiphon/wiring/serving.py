@@ -6,7 +6,7 @@ from antiphon.config import Config
 from antiphon.engines.factory import Progress, build_pool
 from antiphon.observe import set_up_logging
 from antiphon.service.operations.reload import Reloading
-from antiphon.transport import server, workers
+from antiphon.transport.process import server, supervisor
 from antiphon.wiring.app import build_app
 from antiphon.wiring.lifecycle import Lifecycle
 
@@ -20,8 +20,8 @@ def serve(config: Config, announce: Announce, progress: Progress, again: Callabl
     if config.workers == 1:
         _serve(config, announce, progress, again)
         return
-    workers.check(config)
-    workers.Workers(config, lambda place: _serve(config, place.announce, progress, again, place), announce).run()
+    supervisor.check(config)
+    supervisor.Workers(config, lambda place: _serve(config, place.announce, progress, again, place), announce).run()
 
 
 def _serve(
@@ -29,7 +29,7 @@ def _serve(
     announce: Announce,
     progress: Progress,
     again: Callable[[], Config] | None,
-    place: workers.Place | None = None,
+    place: supervisor.Place | None = None,
 ) -> None:
     """By this process, which may be one of several workers."""
     pool = build_pool(config, progress)

@@ -12,7 +12,7 @@ from antiphon.config import Config
 from antiphon.core.prompt import ChatPrompt, Chunk, Sampling, Work
 from antiphon.engines.base import Engine, Flow
 from antiphon.errors import AntiphonError
-from antiphon.transport.app import App
+from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app, build_engine
 from tests.asgi import JSON, Answer, call
 

@@ -14,7 +14,7 @@ from antiphon.core.harmony import CALL, RETURN, vocabulary
 from antiphon.core.prompt import Chunk
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.errors import StartupError
-from antiphon.transport.app import App
+from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_engine
 from tests.asgi import JSON, Answer, call
 from tests.engines.http.asking import server

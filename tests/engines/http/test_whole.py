@@ -13,7 +13,7 @@ import pytest
 from antiphon.agent.output_gate import MOST_BLANK
 from antiphon.engines.http import base
 from antiphon.errors import AntiphonError, EngineFailed
-from antiphon.transport.app import App
+from antiphon.transport.middleware.app import App
 from tests.asgi import JSON, Answer, call
 from tests.engines.http.asking import opened, post, server, work
 from tests.engines.http.mutations import cut, mutated

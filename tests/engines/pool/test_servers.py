@@ -11,7 +11,7 @@ import pytest
 from antiphon.config import Config
 from antiphon.config.engines import ModelSpec
 from antiphon.engines.pool.breaker import Breaker
-from antiphon.transport.app import App
+from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app, build_engine
 from tests.asgi import JSON, Answer, call
 from tests.engines.http.stub import tcp

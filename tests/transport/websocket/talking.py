@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from antiphon.transport.app import App
+from antiphon.transport.middleware.app import App
 from tests.asgi import DEADLINE, HOST, Answer, Header
 from tests.oracle import check_socket_event
 

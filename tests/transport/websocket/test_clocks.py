@@ -3,7 +3,7 @@ from time import time
 
 import pytest
 
-from antiphon.transport.websocket.clocks import Clocks
+from antiphon.transport.websocket.timers import Clocks
 
 pytestmark = pytest.mark.anyio
 

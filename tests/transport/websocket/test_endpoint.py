@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.transport.app import App
+from antiphon.transport.middleware.app import App
 from tests.asgi import HOST, JSON, Header, call
 from tests.transport.api import api
 from tests.transport.websocket.talking import knock, talking

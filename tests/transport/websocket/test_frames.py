@@ -9,7 +9,7 @@ from websockets.uri import parse_uri
 
 from antiphon.protocol.types.events import Event, InProgress, OutputTextDelta
 from antiphon.protocol.types.response import Response
-from antiphon.transport.sse import frames as sse_frames
+from antiphon.transport.streaming.sse import frames as sse_frames
 from antiphon.transport.websocket.frames import frames, texts
 
 

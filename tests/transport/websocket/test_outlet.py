@@ -4,10 +4,10 @@ from typing import Any, cast
 import pytest
 
 from antiphon.protocol.types.events import Event, Keepalive, OutputTextDelta
-from antiphon.transport.asgi import Send
+from antiphon.transport.server.asgi_channel import Send
+from antiphon.transport.server.ws_protocol import Wire
+from antiphon.transport.websocket.event_writer import open_socket_outlet
 from antiphon.transport.websocket.frames import frames, texts
-from antiphon.transport.websocket.outlet import open_socket_outlet
-from antiphon.transport.websocket.wire import Wire
 from tests.transport.websocket.wires import Transport, new_wire
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import pytest
 
 from antiphon.protocol.types.events import Event, OutputTextDelta
-from antiphon.transport.websocket.silence import Silence
+from antiphon.transport.websocket.timers import Silence
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.core.deltas import Text
 from antiphon.engines.fake.reply import Gate
-from antiphon.transport.app import App
+from antiphon.transport.middleware.app import App
 from tests.asgi import DEADLINE
 from tests.transport.api import Api, api
 from tests.transport.websocket.talking import Talk, Told, talking

@@ -8,7 +8,7 @@ import pytest
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.websocket import Message, read_message
 from antiphon.protocol.decoding.codec import decode_create
-from antiphon.transport.websocket.outlet import open_socket_outlet
+from antiphon.transport.websocket.event_writer import open_socket_outlet
 from antiphon.transport.websocket.steering import Steering, Target
 from tests.oracle import check_socket_event
 

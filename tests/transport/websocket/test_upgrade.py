@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.transport.websocket.upgrade import Upgrade, asked_upgrade
+from antiphon.transport.server.ws_upgrade import Upgrade, asked_upgrade
 from tests.asgi import HOST
 from tests.transport.websocket.talking import ANSWERS, socket_scope
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Frame
 
-from antiphon.transport.websocket.wire import Wire
+from antiphon.transport.server.ws_protocol import Wire
 from drills.bombs.sockets import FRAMES as BROKEN
 from tests.clients.raw_socket import BINARY, CLOSE, PING, TEXT, frame, request
 from tests.cycles import errors_in_cycles

@@ -6,8 +6,8 @@ from typing import Any, cast
 from uvicorn.server import ServerState
 
 from antiphon.config import Config
-from antiphon.transport.settings import ServerSettings
-from antiphon.transport.websocket.wire import Wire
+from antiphon.transport.server.settings import ServerSettings
+from antiphon.transport.server.ws_protocol import Wire
 from tests.transport import carrier as transports
 
 

@@ -36,7 +36,7 @@ from antiphon.protocol.types.tools import McpTool
 from antiphon.stores.registry import make_store, named
 from antiphon.tools.mcp.client import Mcp
 from antiphon.tools.mcp.settings import settings_of
-from antiphon.transport.server import listen
+from antiphon.transport.process.server import listen
 
 _ALWAYS = 128  # files: the store, logs, children, connections that are kept to engines
 _BOTH_ENDS = 2  # of a response: its client's connection, and one to an engine

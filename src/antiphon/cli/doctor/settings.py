@@ -18,7 +18,7 @@ from antiphon.service.model_io.models import naming
 from antiphon.service.operations.reload import check_reading
 from antiphon.service.planning.prompt_library import KeptPrompts
 from antiphon.stores.registry import named
-from antiphon.transport import workers
+from antiphon.transport.process import supervisor
 
 _SHOWN = 12
 _MADE = {"cache_dir"}  # a folder that is made when it is needed
@@ -65,7 +65,7 @@ def _refused(config: Config) -> Iterator[Finding]:
         lambda: Policy(config.allow_egress),
         lambda: traces_url(config.otlp_endpoint, config.otlp_traces_endpoint),
         lambda: KeptPrompts(folder) if (folder := config.prompt_dir) is not None and folder.exists() else None,
-        lambda: workers.check(config) if config.workers > 1 else None,
+        lambda: supervisor.check(config) if config.workers > 1 else None,
     ]
     for sentence in dict.fromkeys(filter(None, map(_sentence, steps))):
         yield wrong(sentence)

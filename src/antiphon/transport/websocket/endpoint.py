@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from antiphon.errors import Unavailable
-from antiphon.transport.guard import Guard
-from antiphon.transport.http import WEBSOCKET, Request, Route
-from antiphon.transport.watching import Watching
-from antiphon.transport.websocket.responding import Responding
-from antiphon.transport.websocket.socket import Socket, SocketSettings
-from antiphon.transport.websocket.upgrade import Upgrade
+from antiphon.transport.http.request import WEBSOCKET, Request, Route
+from antiphon.transport.middleware.auth import Guard
+from antiphon.transport.middleware.request_tracing import Watching
+from antiphon.transport.server.ws_upgrade import Upgrade
+from antiphon.transport.websocket.connection import Socket, SocketSettings
+from antiphon.transport.websocket.response_task import Responding
 
 PATH = "/v1/responses"
 _LATER = 5.0  # seconds, after which one of many connections may be gone

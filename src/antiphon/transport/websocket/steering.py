@@ -35,7 +35,7 @@ from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import McpApprovalResponse
 from antiphon.protocol.types.response import Response
 from antiphon.service.prompting.warmup import warms
-from antiphon.transport.outlet import Outlet
+from antiphon.transport.streaming.event_writer import Outlet
 
 _MOST = 16  # submissions that wait for one response
 _WAITING = 32  # responses whose submissions wait for outputs

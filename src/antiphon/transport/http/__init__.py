@@ -1,0 +1,1 @@
+"""Requests, replies and errors, independent of the server that carries them."""

@@ -1,0 +1,1 @@
+"""What every request passes: the application, authentication, rate limits, routing and headers."""

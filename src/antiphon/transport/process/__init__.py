@@ -1,0 +1,1 @@
+"""The server process: sockets, signals, shutdown and worker processes."""

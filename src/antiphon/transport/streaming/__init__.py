@@ -1,0 +1,1 @@
+"""Events to bytes: server-sent events, keep-alives and delivery to the client."""
