@@ -2,8 +2,8 @@
 
 from antiphon.engines.factory import build_engine
 from antiphon.wiring.app import build_app
+from antiphon.wiring.components import build_live, build_store
 from antiphon.wiring.lifecycle import Lifecycle
-from antiphon.wiring.parts import build_live, build_store
 from antiphon.wiring.serving import serve
 
 __all__ = ["Lifecycle", "build_app", "build_engine", "build_live", "build_store", "serve"]

@@ -19,8 +19,8 @@ from antiphon.transport.middleware.request_tracing import Watching
 from antiphon.transport.middleware.standard_headers import StandardHeaders
 from antiphon.transport.process.supervisor import Place
 from antiphon.transport.streaming.legacy_events import manner
+from antiphon.wiring.components import Ground, build_live, build_parts, build_store
 from antiphon.wiring.lifecycle import Lifecycle
-from antiphon.wiring.parts import Ground, build_live, build_parts, build_store
 from antiphon.wiring.routes import api_routes, websocket_endpoint
 
 

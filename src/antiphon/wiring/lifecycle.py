@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from antiphon.service.encryption.keyring import new_key
 from antiphon.service.operations.reload import Reloading
 from antiphon.service.persistence.background_tasks import Tasks
-from antiphon.wiring.parts import Parts
+from antiphon.wiring.components import Parts
 
 _REASONING_KEY = "reasoning_key"  # under which the store has it, if the operator gave none
 _LAST_WRITES = 5.0  # seconds for what is still to be written when everything is closed

@@ -24,7 +24,7 @@ from antiphon.transport.streaming.legacy_events import Manner, manner
 from antiphon.transport.websocket.connection import SocketSettings
 from antiphon.transport.websocket.endpoint import ConnectionBounds, WebSocketEndpoint
 from antiphon.transport.websocket.response_task import Responding
-from antiphon.wiring.parts import Parts
+from antiphon.wiring.components import Parts
 
 
 def api_routes(config: Config, parts: Parts, told: Manner | None) -> list[Route]:
