@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from drills.findings import Figure, Findings
-from tests.canaries import flown
+from tests.support.canaries import flown
 
 
 async def canaries(rounds: int, found: Findings) -> None:

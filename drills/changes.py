@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tests.engines.http.wires import WIRES
+from tests.engines.http.stubs.recorded_streams import WIRES
 
 Change = Callable[[list[bytes], random.Random], list[bytes]]
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from tests.services import Service, free_port
+from tests.support.services import Service, free_port
 
 What = Literal["listing", "listed", "called", "counted", "answered"]
 Json = dict[str, Any]

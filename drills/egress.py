@@ -29,9 +29,9 @@ from drills.in_process import LocalClient
 from drills.spellings import Spelling, spellings
 from drills.url_fields import FIELDS, PAGES, SERVERS, Field
 from tests.egress.hosts import Host, Reader, Writer, answer, hosting, moved
-from tests.listening import tcp
-from tests.pictures import png
-from tests.tools.mcp.talk import Talk, behave
+from tests.support.local_servers import tcp
+from tests.support.media_files import png
+from tests.tools.mcp.rpc_exchange import Talk, behave
 
 GOOD = "127.0.0.3"  # the legitimate host's, and on one port alone
 _AT_ONCE = 8

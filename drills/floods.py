@@ -10,7 +10,7 @@ from time import monotonic
 
 from drills.heads import BARE, STREAM
 from drills.hostile import Flood
-from tests.engines.upstream import Writer
+from tests.engines.unix_server import Writer
 
 MEGABYTE = 1 << 20
 GIGABYTE = 1 << 30

@@ -36,7 +36,7 @@ from drills.findings import Figure, Findings
 from drills.forged import HARMLESS, Forged, Json, Place, forgeries
 from drills.quoting import phantoms
 from drills.vocabulary import FIRST, make_model
-from tests.render.templates import FAMILIES, QWEN
+from tests.render.template.templates import FAMILIES, QWEN
 
 NOW: Final = datetime(2026, 11, 15)
 EOS: Final = 2

@@ -12,8 +12,8 @@ from antiphon.wiring import build_app
 from drills.heads import CANARY
 from drills.in_process import LocalClient
 from drills.plays import Play
-from tests.engines.http.stub import tcp
-from tests.engines.upstream import Reader, Writer, answer, request
+from tests.engines.http.stubs.chat_stub import tcp
+from tests.engines.unix_server import Reader, Writer, answer, request
 
 SILENCE = 1.0  # seconds that an engine may be silent here
 Flood = Callable[[Writer], Awaitable[None]]

@@ -26,7 +26,7 @@ from drills.findings import Figure, Findings
 from drills.floods import rss
 from drills.mcp_whole import whole_server
 from tests.egress.hosts import Host, hosting, saying
-from tests.tools.mcp.deeds import deeds
+from tests.tools.mcp.hostile_behaviours import deeds
 
 LIST_SECONDS, CALL_SECONDS, LONGEST_SECONDS = 2.0, 1.0, 3.0
 MOST_OVERRUN = 1.0
@@ -64,7 +64,7 @@ async def _process(canary: str) -> AsyncIterator[int]:
     """The servers are a process of their own, so that their doings cost us nothing but what arrives."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.tools.mcp.hostile", canary, stdin=pipe, stdout=pipe
+        sys.executable, "-m", "tests.tools.mcp.hostile_server", canary, stdin=pipe, stdout=pipe
     )
     assert process.stdout is not None
     try:

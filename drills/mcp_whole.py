@@ -14,7 +14,7 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.wiring import build_app
 from drills.findings import Figure, Findings
 from drills.in_process import LocalClient
-from tests.tools.mcp.deeds import deeds
+from tests.tools.mcp.hostile_behaviours import deeds
 
 LIST_SECONDS, CALL_SECONDS = 2.0, 1.0
 LONGEST = 10 * CALL_SECONDS  # of a call that makes progress

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.listening import tcp
-from tests.tools.mcp.talk import Talk, behave, due
+from tests.support.local_servers import tcp
+from tests.tools.mcp.rpc_exchange import Talk, behave, due
 
 Deed = Callable[[Talk, str], Awaitable[None]]
 _SAID = (b"authorization", b"cookie", b"x-api-key")

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tests.services import postgres_server, redis_server
+from tests.support.services import postgres_server, redis_server
 
 Kind = Literal["sqlite", "postgres", "postgres with redis"]
 

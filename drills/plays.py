@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from drills.changes import CHANGES, NAMES, Change, events_of, giant
 from drills.heads import HEADS, STREAM, chunked, framed
-from tests.engines.http.mutations import cut, mutated
-from tests.engines.http.wires import WIRES
+from tests.engines.http.stubs.mutations import cut, mutated
+from tests.engines.http.stubs.recorded_streams import WIRES
 
 End = Literal["keep", "close", "reset", "silent"]
 

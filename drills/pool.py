@@ -15,7 +15,7 @@ from drills.client import Client
 from drills.findings import Figure, Findings, percentile
 from drills.llama import LlamaServer, llama_servers
 from drills.oracle import Wrong, text_of, whole
-from tests.live import serving
+from tests.support.server_process import serving
 
 NAMES = ("left", "right")
 BESIDE = 3  # runs beside the one whose tokens are counted

@@ -19,7 +19,7 @@ from drills.hostile import SILENCE, Defects, Upstream
 from drills.judging import FAILED, Verdict, judged
 from drills.judging_chat import chat_judged
 from drills.plays import Play, play
-from tests.engines.http.wires import WIRES
+from tests.engines.http.stubs.recorded_streams import WIRES
 
 Judge = Callable[..., Awaitable[Verdict]]
 

@@ -17,7 +17,7 @@ from drills.findings import Figure, Findings, percentile
 from drills.places import Kind as PlaceKind
 from drills.places import Place, place
 from drills.runs import Run, ask, replayed, settle
-from tests.live import Live, serving
+from tests.support.server_process import Live, serving
 
 WORKERS = 3
 LEASE = 2.5  # who is alive keeps it on a busy machine that holds up one of several for a second or more

@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["pytester", "tests.plugin_services", "tests.plugin_selection", "tests.plugin_requirements"]
+pytest_plugins = ["pytester", "tests.plugins.services", "tests.plugins.selection", "tests.plugins.requirements"]
 
 # Examples are bounded and have no deadline of their own: the machine may be busy, and pytest-timeout watches.
 settings.register_profile("here", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])

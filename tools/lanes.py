@@ -25,7 +25,7 @@ from tools.requirements import ROOT, Row, load, ripe, unproved
 
 LANES = (os.cpu_count() or 1) + 2
 MODELS = "models"
-MARK = "real_model"  # tests/plugin_selection.py sees to it that a file with such tests says so itself
+MARK = "real_model"  # tests/plugins/selection.py sees to it that a file with such tests says so itself
 NONE = 5  # pytest's word for a folder whose tests were all left out
 FAILED = 1  # its word for tests that failed, and nothing worse
 FEW = 5

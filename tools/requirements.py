@@ -1,6 +1,6 @@
 """requirements.toml as data: what Antiphon promises, row by row, and how far it is.
 
-The test run (tests/plugin_requirements.py) and docs/compatibility.md both read it through here.
+The test run (tests/plugins/requirements.py) and docs/compatibility.md both read it through here.
 """
 
 import re

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from drills.bombs.bomb import Bomb, asked, given, posted
-from tests.faults.wire import body, request
+from tests.faults.raw_client import body, request
 
 MIB = 1024 * 1024
 DEEP = 100_000

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from tests.faults.wire import body, request
+from tests.faults.raw_client import body, request
 
 AT_ONCE = 0.050  # seconds from the last byte of it to the last byte of the answer
 LOOKED_AT = 0.500  # for what has pictures or files in it

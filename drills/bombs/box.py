@@ -30,8 +30,8 @@ from drills.findings import Figure, Findings, percentile
 from drills.memory import Memory
 from drills.places import place
 from drills.process import Process, servers
-from tests.cpu import slowness
-from tests.pictures import as_url, pdf, png
+from tests.support.cpu import slowness
+from tests.support.media_files import as_url, pdf, png
 
 MIB = 1024 * 1024
 TRIES = 3  # of what took too long, or got no answer before it was hung up on: the machine may do other things

@@ -13,7 +13,7 @@ from drills.bombs.schemas import as_custom_tool, as_format, as_tool
 from drills.findings import Figure, Findings
 from drills.places import place
 from drills.process import servers
-from tests.faults.wire import read_answer, request
+from tests.faults.raw_client import read_answer, request
 
 MIB = 1024 * 1024
 RSS_MIB, DISK_BYTES = 4.0, 0

@@ -25,10 +25,10 @@ from drills.findings import Figure, Findings
 from drills.memory import open_files, threads
 from drills.places import place
 from drills.process import Process, servers
-from tests.clients.raw_socket import CREATE, text
-from tests.clients.raw_socket import request as upgrade
-from tests.faults.wire import body, request
-from tests.pictures import as_url
+from tests.clients.websocket.raw_socket import CREATE, text
+from tests.clients.websocket.raw_socket import request as upgrade
+from tests.faults.raw_client import body, request
+from tests.support.media_files import as_url
 
 MIB = 1024 * 1024
 SHARE = 0.02  # by which what is left may differ

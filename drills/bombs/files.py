@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from drills.bombs.bomb import LOOKED_AT, READ, Bomb, asked, posted
-from tests.faults.wire import body
-from tests.pictures import pdf, png
+from tests.faults.raw_client import body
+from tests.support.media_files import pdf, png
 
 MIB = 1024 * 1024
 

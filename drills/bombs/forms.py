@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from drills.bombs.bomb import Bomb, given
-from tests.faults.wire import request
+from tests.faults.raw_client import request
 
 MIB = 1024 * 1024
 PATH = "/v1/audio/transcriptions"

@@ -10,7 +10,7 @@ from time import perf_counter
 
 import msgspec
 
-from tests.faults.wire import read_answer
+from tests.faults.raw_client import read_answer
 
 _PAUSE = 0.005  # seconds
 _ASK = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from drills.bombs.bomb import Bomb, given, got
-from tests.faults.wire import body, request
+from tests.faults.raw_client import body, request
 
 MIB = 1024 * 1024
 EVIL_HOSTS = ("evil.com", "127.0.0.1.evil.com", "x/health?", "x#", "a@127.0.0.1", "127.0.0.1:99999", "[::1", "", " ")

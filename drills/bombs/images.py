@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from drills.bombs.bomb import LOOKED_AT, Bomb, asked, posted
-from tests.faults.wire import body
-from tests.pictures import animated_webp, as_url, chunk, gif, huge_png, jpeg, png, webp
+from tests.faults.raw_client import body
+from tests.support.media_files import animated_webp, as_url, chunk, gif, huge_png, jpeg, png, webp
 
 MIB = 1024 * 1024
 _JPEG2000 = b"\0\0\0\x0cjP  \r\n\x87\n\0\0\0\x14ftypjp2 \0\0\0\0jp2 \0\0\0-jp2h" + bytes(range(200))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from drills.bombs.bomb import Bomb, asked, got, posted
-from tests.faults.wire import body
+from tests.faults.raw_client import body
 
 INTEGERS = ("n", "best_of", "max_tool_calls", "top_logprobs", "max_output_tokens", "seed", "top_k")
 FLOATS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")

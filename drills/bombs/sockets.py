@@ -15,8 +15,8 @@ from drills.bombs.images import BOMBS, shown
 from drills.bombs.numbers import INTEGERS
 from drills.bombs.schemas import BAD, as_format, as_tool
 from drills.bombs.text import PLACES, SURROGATES, escaped
-from tests.clients.raw_socket import BINARY, CLOSE, CREATE, PING, TEXT, frame, request, text
-from tests.pictures import as_url
+from tests.clients.websocket.raw_socket import BINARY, CLOSE, CREATE, PING, TEXT, frame, request, text
+from tests.support.media_files import as_url
 
 MIB = 1024 * 1024
 CONTINUATION = Opcode.CONT

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from bench.meter import cpu_ns
 from drills.bombs.bomb import Bomb
-from tests.clients.raw_socket import request as upgrade
-from tests.faults.wire import read_answer
+from tests.clients.websocket.raw_socket import request as upgrade
+from tests.faults.raw_client import read_answer
 
 SECONDS = 30.0  # in which there must be something
 _PIECE = 256 * 1024

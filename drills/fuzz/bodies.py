@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from drills.changes import deep, huge, mistyped
-from tests.engines.http.mutations import mutated
+from tests.engines.http.stubs.mutations import mutated
 
 RECORDINGS = Path(__file__).parents[2] / "tests" / "recordings"
 CREATE = "/v1/responses"

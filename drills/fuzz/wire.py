@@ -13,7 +13,7 @@ import msgspec
 
 from bench.turns import frame, upgrade
 from drills.fuzz.bodies import CREATE, Given, Sent
-from tests.faults.wire import Answer, read_answer, request
+from tests.faults.raw_client import Answer, read_answer, request
 
 SECONDS = 20.0  # for one answer; whatever takes longer hangs
 GONE = (ConnectionError, EOFError)

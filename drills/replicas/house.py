@@ -15,7 +15,7 @@ from msgspec import Struct
 from drills.places import Place
 from drills.process import Process, Servers, servers
 from drills.replicas.proxy import Proxy, proxying
-from tests.services import Postgres, postgres_server, redis_server
+from tests.support.services import Postgres, postgres_server, redis_server
 
 REPLICAS = 2
 GRACE = 10.0

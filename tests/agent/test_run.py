@@ -20,7 +20,7 @@ from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.events import Completed, Event, Failed, Incomplete
 from antiphon.protocol.types.response import IncompleteDetails, Response
 from antiphon.render.tools.declarations import Offer
-from tests.agent.ends import WORK, Ends
+from tests.agent.run_endings import WORK, Ends
 
 pytestmark = pytest.mark.anyio
 

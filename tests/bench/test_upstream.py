@@ -13,7 +13,7 @@ from openai.types.responses import ResponseStreamEvent, ResponseTextDeltaEvent
 from bench.answers import JOINED, MODELS, answers, chunk, words
 from bench.load import CHAT_TOKEN, TOKEN
 from bench.upstream import Upstream
-from tests.oracle import accumulate, check_event, check_response
+from tests.oracles.responses import accumulate, check_event, check_response
 
 pytestmark = pytest.mark.anyio
 STREAMED = [model for model in MODELS if model != "held"]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import DEADLINE, run
-from tests.live import Live, serving
-from tests.services import Postgres, postgres_home
+from tests.support.server_process import Live, serving
+from tests.support.services import Postgres, postgres_home
 
 
 def make(live: Live, made: list[tuple[str, bytes]], enough: threading.Event) -> None:

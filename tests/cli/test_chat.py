@@ -12,7 +12,7 @@ import pytest
 from antiphon.cli.client import Client
 from antiphon.errors import StartupError
 from tests.cli.process import DEADLINE, run, terminal
-from tests.live import Live, pytest_runtest_makereport, serving
+from tests.support.server_process import Live, pytest_runtest_makereport, serving
 
 __all__ = ["pytest_runtest_makereport"]
 

@@ -9,7 +9,7 @@ import pytest
 from antiphon.cli.db import shown
 from antiphon.stores.schema import migrations
 from tests.cli.process import run
-from tests.live import serving
+from tests.support.server_process import serving
 
 NAMES = ", ".join(migration.name for migration in migrations("sqlite"))
 NEWEST = len(migrations("sqlite"))

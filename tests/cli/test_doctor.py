@@ -19,8 +19,9 @@ from click.testing import CliRunner
 from antiphon.cli.commands import cli
 from antiphon.cli.doctor.settings import EXTRAS
 from tests.cli.process import COMMAND, DEADLINE, clean, run
-from tests.live import serving
-from tests.services import Postgres, Redis
+from tests.support.paths import ROOT
+from tests.support.server_process import serving
+from tests.support.services import Postgres, Redis
 
 FAKE = ("--engine", "fake", "--port", "0")
 SECRET = "hush-hush-hush-hush"
@@ -283,7 +284,7 @@ def test_too_few_open_files_are_a_warning(tmp_path: Path) -> None:
 
 
 def test_every_extra_is_known_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    project = tomllib.loads((Path(__file__).parent.parent.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert EXTRAS.keys() == project["optional-dependencies"].keys()
     monkeypatch.setitem(EXTRAS, "web", "no_such_package")
     flags = (*FAKE, "--store", "memory")

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from antiphon.cli.commands import cli
 from antiphon.errors import StartupError
 from tests.cli.process import DEADLINE, run
-from tests.live import Live, serving
-from tests.services import Postgres
+from tests.support.server_process import Live, serving
+from tests.support.services import Postgres
 
 KEY = re.compile(r"ak_[0-9a-f]{32}_[0-9a-f]{48}")
 FAKE = ("--engine", "fake")

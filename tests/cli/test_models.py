@@ -7,7 +7,7 @@ import pytest
 from antiphon.config import Config
 from antiphon.engines.llamacpp.model_files import DEFAULT, EMBEDDING
 from tests.cli.process import run
-from tests.live import serving
+from tests.support.server_process import serving
 
 pytestmark = pytest.mark.shows("I.3")
 NOBODY = ("--config", "nobody.toml")  # a server that is not there

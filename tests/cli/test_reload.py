@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import COMMAND, DEADLINE, clean
-from tests.engines.upstream import END, STREAM, Reader, Writer, answer, event, request
-from tests.listening import tcp
-from tests.live import Live, serving
+from tests.engines.unix_server import END, STREAM, Reader, Writer, answer, event, request
+from tests.support.local_servers import tcp
+from tests.support.server_process import Live, serving
 
 FIRST = """
 store = "memory"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import COMMAND, DEADLINE, clean, run
-from tests.live import serving
+from tests.support.server_process import serving
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from tests.clients.agentic import serving_agentic
-from tests.clients.coding.tap import Tap, tapping
-from tests.clients.python.running import SCRIPT
-from tests.live import Live, pytest_runtest_makereport, serving
-from tests.tools.mcp.everything import serving as serving_everything
+from tests.clients.agent_server import serving_agentic
+from tests.clients.coding.recording_proxy import Tap, tapping
+from tests.clients.sdk_pages.page_runner import SCRIPT
+from tests.support.server_process import Live, pytest_runtest_makereport, serving
+from tests.tools.mcp.reference_server import serving as serving_everything
 
 __all__ = ["pytest_runtest_makereport"]
 
@@ -50,7 +50,7 @@ def everything_by_sse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture(scope="session")
 def agentic(everything: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A fake engine that plays what tests/clients/agentic.py says, and tools for it."""
+    """A fake engine that plays what tests/clients/agent_server.py says, and tools for it."""
     with serving_agentic(tmp_path_factory.mktemp("agentic"), everything) as live:
         yield live
 

@@ -8,7 +8,7 @@ import pytest
 from anthropic import Anthropic, AsyncAnthropic
 from pydantic import BaseModel
 
-from tests.live import Live, serving
+from tests.support.server_process import Live, serving
 
 HI: Any = [{"role": "user", "content": "Hello"}]
 WEATHER: Any = {

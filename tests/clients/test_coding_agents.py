@@ -6,7 +6,6 @@ Where it helps, the requests are those that Codex sent.
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +16,16 @@ from antiphon.core.prompt import ChatPrompt, TextPrompt
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.protocol.schemas.grammars import knows_lark
 from antiphon.wiring import build_app, build_engine
-from tests.asgi import JSON, call
-from tests.engines.pool.test_servers import Upstream, post, served
-from tests.oracle import accumulate, check_event, check_input_items, check_response
-from tests.pictures import as_url, png
-from tests.transport.api import Api, api, events_in
+from tests.api.app import Api, api, events_in
+from tests.engines.pool.test_http_engines import Upstream, post, served
+from tests.oracles.responses import accumulate, check_event, check_input_items, check_response
+from tests.support.asgi_client import JSON, call
+from tests.support.media_files import as_url, png
+from tests.support.paths import RECORDINGS
 
 pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
-RECORDINGS = Path(__file__).parent.parent / "recordings"
 SEALED = "reasoning.encrypted_content"
 PATCH = r"""
 start: "*** Begin Patch" _NL file+ "*** End Patch" _NL?

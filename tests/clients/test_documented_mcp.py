@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 from openai import OpenAI
 
-from tests.live import Live
-from tests.oracle import accumulate, check_conversation_items, check_event, check_response
+from tests.oracles.responses import accumulate, check_conversation_items, check_event, check_response
+from tests.support.server_process import Live
 
 pytestmark = pytest.mark.needs("node")
 

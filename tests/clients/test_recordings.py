@@ -7,7 +7,6 @@ of its kind that ours gave, and the address of an MCP server for that of one tha
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,8 +14,7 @@ import pytest
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from tests.live import Live
-from tests.oracle import (
+from tests.oracles.responses import (
     accumulate,
     check_conversation,
     check_conversation_item,
@@ -25,8 +23,8 @@ from tests.oracle import (
     check_input_items,
     check_response,
 )
-
-RECORDINGS = Path(__file__).parent.parent / "recordings"
+from tests.support.paths import RECORDINGS
+from tests.support.server_process import Live
 
 # What the recorded server did by itself, and the fake engine only when it is asked to.
 ASKED: dict[str, dict[str, Any]] = {"ai-sdk7-itemref.tool-reason": {"reasoning": {"effort": "low"}}}

@@ -35,8 +35,8 @@ from antiphon.render.harmony.renderer import render_harmony
 from antiphon.render.harmony.system import Scene
 from antiphon.render.template.template import render_text
 from antiphon.wiring import build_engine
-from tests.engines.http.stub import DIALECTS, standing_in
-from tests.real.named import REAL as REAL_ENGINES
+from tests.engines.http.stubs.chat_stub import DIALECTS, standing_in
+from tests.real.engine_locations import REAL as REAL_ENGINES
 
 SLOTS = 2
 REAL = [pytest.mark.needs("llamacpp"), pytest.mark.real_model]

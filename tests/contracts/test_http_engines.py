@@ -17,9 +17,9 @@ from antiphon.engines.base import Engine
 from antiphon.engines.http.base import HttpEngine, HttpSettings
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import EngineFailed, StartupError, Unavailable
-from tests.engines.http.asking import ask, opened, work
-from tests.engines.http.stub import DIALECTS, standing_in, tcp
-from tests.engines.upstream import END, STREAM, Reader, Writer, answer, event, request
+from tests.engines.http.stubs.chat_stub import DIALECTS, standing_in, tcp
+from tests.engines.http.stubs.generation import ask, opened, work
+from tests.engines.unix_server import END, STREAM, Reader, Writer, answer, event, request
 
 pytestmark = pytest.mark.anyio
 

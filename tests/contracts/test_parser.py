@@ -9,9 +9,9 @@ from antiphon.core.prompt import CallPiece, Chunk
 from antiphon.errors import StartupError
 from antiphon.parsers.base import Parser
 from antiphon.parsers.registry import PARSERS, load_parser
-from tests.cpu import cpu_time
 from tests.parsers.cuts import CUTS, pieces
-from tests.parsers.said import NO_PROMPT, everything, joined, opened
+from tests.parsers.joined_deltas import NO_PROMPT, everything, joined, opened
+from tests.support.cpu import cpu_time
 
 # Marks of the families we know and pieces of them, in any order.
 MARKS = ["<think>", "</think>", "<seed:think>", "[THINK]", "[/THINK]", "<tool_call>", "</tool_call>", "<|im_end|>"]

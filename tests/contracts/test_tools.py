@@ -28,9 +28,9 @@ from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import BuiltIn, Tool, Use, Used
 from antiphon.tools.registry import TOOLS
 from tests.egress.hosts import egress
-from tests.oracle import check_event
-from tests.tools.web_search.web import a_web, result
-from tests.tools.web_search.web import tool as web_search
+from tests.oracles.responses import check_event
+from tests.tools.web_search.local_web import a_web, result
+from tests.tools.web_search.local_web import tool as web_search
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", TOOLS)]
 

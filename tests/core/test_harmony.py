@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.harmony import END_OF_TEXT, FIRST_CONTROL, NAMES, Vocabulary, vocabulary
 from antiphon.errors import StartupError
-from tests.cpu import cpu_time
+from tests.support.cpu import cpu_time
 
 
 @given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=2000))

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from antiphon.core.prompt import Counts
 from antiphon.core.usage import _of_all, sum_of, usage
 from antiphon.protocol.types.response import Response
-from tests.oracle import check_response
+from tests.oracles.responses import check_response
 
 TOKENS = st.integers(0, 10**9)
 TURNS = st.lists(

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live import serving
+from tests.support.paths import ROOT
+from tests.support.server_process import serving
 
-ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 SECONDS = 500.0
 

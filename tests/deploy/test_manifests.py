@@ -12,8 +12,8 @@ import yaml  # type: ignore[import-untyped] # its types are another package
 from antiphon.config import Config
 from antiphon.config.sources import load, settings
 from antiphon.transport.process.supervisor import LAST_WORDS
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")

@@ -15,13 +15,14 @@ import pytest
 from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 
-from tests.live import Live, serving
-from tests.plugin_services import caddy
-from tests.services import Postgres, free_port
+from tests.plugins.services import caddy
+from tests.support.paths import ROOT
+from tests.support.server_process import Live, serving
+from tests.support.services import Postgres, free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("caddy"), pytest.mark.timeout(120)]
 
-CADDYFILE = (Path(__file__).parent.parent.parent / "deploy" / "Caddyfile").read_text("utf-8")
+CADDYFILE = (ROOT / "deploy" / "Caddyfile").read_text("utf-8")
 DEADLINE = 30.0
 PAUSING = """
 [[reply]]

@@ -3,16 +3,14 @@
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from antiphon.egress import Egress, Policy
-from tests.listening import Reader as Reader
-from tests.listening import Writer as Writer
-from tests.listening import tcp
+from tests.support.local_servers import Reader as Reader
+from tests.support.local_servers import Writer as Writer
+from tests.support.local_servers import tcp
+from tests.support.paths import TLS as TLS
 
 Behaviour = Callable[[bytes, Writer], Awaitable[None]]  # the head of a request, and where to write
-
-TLS = Path(__file__).parent.parent / "engines" / "http" / "tls"  # a certificate for localhost
 
 
 class Host:

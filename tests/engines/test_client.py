@@ -15,7 +15,7 @@ from antiphon.engines.client import MAX_BODY_BYTES, Client, Deadlines, EventStre
 from antiphon.engines.connection import MAX_UNREAD_BYTES, Connection
 from antiphon.engines.sse import MAX_EVENT_BYTES, EventSplitter
 from antiphon.errors import EngineFailed, Unavailable
-from tests.engines.upstream import END, STREAM, Reader, Writer, answer, event, piece, request, upstream
+from tests.engines.unix_server import END, STREAM, Reader, Writer, answer, event, piece, request, upstream
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from antiphon.engines.gguf import Header, read_header
 from antiphon.errors import StartupError
-from tests.cpu import cpu_time
-from tests.engines.ggufs import PAIRS, TOKENS, gguf
+from tests.engines.gguf_files import PAIRS, TOKENS, gguf
+from tests.support.cpu import cpu_time
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live import Live, pytest_runtest_makereport, serving
+from tests.support.server_process import Live, pytest_runtest_makereport, serving
 
 __all__ = ["pytest_runtest_makereport"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.canaries import flown
+from tests.support.canaries import flown
 
 
 @pytest.mark.anyio

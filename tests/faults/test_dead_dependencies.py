@@ -22,13 +22,13 @@ from antiphon.engines.connection import Address, TcpAddress, UnixAddress, truste
 from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.http.base import HttpSettings
 from antiphon.errors import AntiphonError, EngineFailed, Unavailable
-from tests.engines.http.asking import ask
-from tests.engines.http.stub import tcp
-from tests.engines.upstream import STREAM, Reader, Writer, event, request
+from tests.engines.http.stubs.chat_stub import tcp
+from tests.engines.http.stubs.generation import ask
+from tests.engines.unix_server import STREAM, Reader, Writer, event, request
+from tests.support.paths import TLS
 
 DEADLINE = 0.4  # of everything here
 SOON = 20.0  # what is more is a hang, even on a busy machine
-TLS = Path(__file__).parents[1] / "engines/http/tls"
 HELLO = event(b'{"choices":[{"index":0,"delta":{"content":"a"}}]}')
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.faults.conftest import running
-from tests.faults.wire import Answer, body, exchange, request
-from tests.live import Live, serving
-from tests.oracle import accumulate, check_event
+from tests.faults.raw_client import Answer, body, exchange, request
+from tests.oracles.responses import accumulate, check_event
+from tests.support.server_process import Live, serving
 
 pytestmark = pytest.mark.anyio
 

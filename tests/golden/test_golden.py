@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.real.vllm import counted
+from tests.real.vllm_metrics import counted
 from tools.golden import GOLDEN, RECORDED, expected, read, recordings, replay
 from tools.golden_cases import CASES
 

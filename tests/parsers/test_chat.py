@@ -8,7 +8,7 @@ from antiphon.errors import EngineFailed
 from antiphon.parsers.base import Reading
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.response import Logprob
-from tests.parsers.said import NO_PROMPT, everything, joined
+from tests.parsers.joined_deltas import NO_PROMPT, everything, joined
 
 
 def piece(index: int, arguments: str = "", name: str = "") -> Chunk:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.live import Live, pytest_runtest_makereport, serving
-from tests.real.named import REAL, VLLM
+from tests.real.engine_locations import REAL, VLLM
+from tests.support.server_process import Live, pytest_runtest_makereport, serving
 
 __all__ = ["pytest_runtest_makereport"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.oracle import accumulate, check_event, check_response
-from tests.real.test_required import capable, model_of
-from tests.tools.mcp.everything import serving
+from tests.oracles.responses import accumulate, check_event, check_response
+from tests.real.test_required_calls import capable, model_of
+from tests.tools.mcp.reference_server import serving
 
 __all__ = ["capable"]
 

@@ -9,7 +9,7 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response
 
-from tests.clients.test_openai_embedded import (
+from tests.clients.embedded_model.test_responses import (
     Person,
     test_a_second_turn_finds_its_prefix_in_the_cache,
     test_a_seed_makes_sampling_repeatable,
@@ -23,7 +23,7 @@ from tests.clients.test_openai_embedded import (
     test_the_async_client_streams,
     test_the_stream_helper_gives_the_final_response,
 )
-from tests.oracle import accumulate, check_event, check_response
+from tests.oracles.responses import accumulate, check_event, check_response
 
 __all__ = [
     "test_a_second_turn_finds_its_prefix_in_the_cache",

@@ -16,8 +16,8 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.live import Live, serving
-from tests.real.named import VLLM
+from tests.real.engine_locations import VLLM
+from tests.support.server_process import Live, serving
 from tools.random_models import CLASSIFIES, EMBEDS, RANKS
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(600)]

@@ -7,8 +7,8 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.chat_oracle import check_chat, check_chunk
-from tests.oracle import accumulate, check_event, check_response
+from tests.oracles.chat import check_chat, check_chunk
+from tests.oracles.responses import accumulate, check_event, check_response
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(400)]
 

@@ -12,8 +12,7 @@ from antiphon.errors import BadRequest, UnsupportedParameter
 from antiphon.protocol.types.items import InputItem
 from antiphon.render.attachments import Attached, FileSource, ImageSource
 from antiphon.render.messages import render_chat
-from tests.cpu import cpu_time
-from tests.render.asked import (
+from tests.render.requests import (
     ALL,
     chat_call,
     function_call,
@@ -24,6 +23,7 @@ from tests.render.asked import (
     tool_message,
     user,
 )
+from tests.support.cpu import cpu_time
 
 
 @pytest.mark.shows("A.24")

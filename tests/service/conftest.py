@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from antiphon.engines.fake import FakeEngine
-from tests.service.asking import Service, serving
-from tests.service.counting import Watched
+from tests.service.instrumented_store import Watched
+from tests.service.requests import Service, serving
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from antiphon.protocol.types.events import Event, OutputTextDelta
 from antiphon.protocol.types.items import FunctionCall, Reasoning
 from antiphon.service.planning.planner import Terms
 from antiphon.service.prompting.prepare import OutputTokens
-from tests.service.asking import Service, accepted, answered, leave, result, service, streamed, text_of
+from tests.service.requests import Service, accepted, answered, leave, result, service, streamed, text_of
 
 pytestmark = pytest.mark.anyio
 

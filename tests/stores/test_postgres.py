@@ -17,8 +17,8 @@ from antiphon.stores.base import Claim, ConversationRow, End, ItemRow, Key, NewR
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.postgres_pool import CONNECTIONS, Pool
 from antiphon.stores.sql.operation import Operation, sql
-from tests.services import Postgres, postgres_server
-from tests.stores.bad_line import BadLine, bad_line
+from tests.stores.flaky_proxy import BadLine, bad_line
+from tests.support.services import Postgres, postgres_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("postgresql")]
 

@@ -16,10 +16,9 @@ from antiphon.stores import sqlite_file, writer_thread
 from antiphon.stores.schema import migrations
 from antiphon.stores.sqlite import SqliteStore
 from tests.stores.rows import TENANT, TTL, Clock, end, item, kept, owner, response, running, talk, whole
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.anyio
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @asynccontextmanager
@@ -92,7 +91,7 @@ async def test_memory_leaves_nothing(tmp_path: Path, clock: Clock, monkeypatch: 
 
 
 def said_before_it_was_killed(path: Path) -> list[list[str]]:
-    command = [sys.executable, "-m", "tests.stores.writer", str(path)]
+    command = [sys.executable, "-m", "tests.stores.writer_process", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:
         assert writer.stdout
         said = [writer.stdout.readline() for _ in range(300)]

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tests.clients.coding.running import Client, Ran
-from tests.clients.coding.tap import Tap
-from tests.clients.pages import shown
+from tests.clients.coding.client_runner import Client, Ran
+from tests.clients.coding.recording_proxy import Tap
+from tests.clients.sdk_pages.client_pages import shown
 
 PAGE = "codex.md"
 EXEC = "codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox"  # not every machine can confine

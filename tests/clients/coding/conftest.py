@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.coding.running import Client
-from tests.clients.coding.tap import Tap, tapping
-from tests.live import Live, serving
+from tests.clients.coding.client_runner import Client
+from tests.clients.coding.recording_proxy import Tap, tapping
+from tests.support.server_process import Live, serving
 
 HERE = Path(__file__).parent
 SCRIPTS = (HERE.parent / "python" / "script.toml", HERE / "script.toml")  # what all pages ask, and what agents do

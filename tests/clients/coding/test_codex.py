@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from tests.clients.coding.client_runner import Client
 from tests.clients.coding.codex import EXEC, PAGE, SOCKETS, SUM, asked, configure, kinds, requests
-from tests.clients.coding.running import Client
-from tests.clients.coding.tap import Tap
-from tests.clients.pages import shown
-from tests.live import Live
-from tests.pictures import png
+from tests.clients.coding.recording_proxy import Tap
+from tests.clients.sdk_pages.client_pages import shown
+from tests.support.media_files import png
+from tests.support.server_process import Live
 
 pytestmark = [pytest.mark.real_client, pytest.mark.needs("node"), pytest.mark.timeout(700)]
 

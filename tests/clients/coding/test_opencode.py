@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.clients.coding.running import Client
-from tests.clients.coding.tap import Tap
-from tests.clients.pages import shown
+from tests.clients.coding.client_runner import Client
+from tests.clients.coding.recording_proxy import Tap
+from tests.clients.sdk_pages.client_pages import shown
 
 pytestmark = [pytest.mark.real_client, pytest.mark.needs("node"), pytest.mark.timeout(700)]
 

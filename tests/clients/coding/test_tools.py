@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.clients.coding.running import Client
-from tests.live import Live
+from tests.clients.coding.client_runner import Client
+from tests.support.server_process import Live
 
 pytestmark = [pytest.mark.real_client, pytest.mark.needs("node"), pytest.mark.timeout(700)]
 

@@ -9,8 +9,8 @@ import pytest
 from antiphon.stores import postgres_pool
 from antiphon.stores.base import Store
 from antiphon.stores.registry import STORES, make_store
-from tests.services import Postgres
 from tests.stores.rows import TTL, Clock
+from tests.support.services import Postgres
 
 NEEDS = {"postgresql": [pytest.mark.needs("postgresql")]}
 TABLES = "responses, owners, live, keys, conversations, items, totals, shared, approvals, outputs, api_keys"

@@ -7,7 +7,7 @@ from antiphon.core.prompt import Counts, JsonObject, JsonSchema, Sampling
 from antiphon.engines.base import Engine
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import ContextTooLong, InvalidValue, StartupError
-from tests.engines.fake.asking import TIME, WEATHER, Said, ask, chat, tool, user, work
+from tests.engines.fake.generation import TIME, WEATHER, Said, ask, chat, tool, user, work
 
 pytestmark = pytest.mark.anyio
 

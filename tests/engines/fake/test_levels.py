@@ -10,7 +10,7 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.tokens import END, START, TEMPLATE, Level, decode, encode, marked, pieces, tokens_in
 from antiphon.errors import EngineFailed
 from antiphon.render.template.template import render_text
-from tests.engines.fake.asking import ask, chat, tool, user, work
+from tests.engines.fake.generation import ask, chat, tool, user, work
 
 pytestmark = pytest.mark.anyio
 

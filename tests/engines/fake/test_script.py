@@ -10,7 +10,8 @@ from antiphon.core.prompt import CallPiece, Chunk, Counts
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.script import load_script
 from antiphon.errors import ContextTooLong, EngineFailed, StartupError, Unavailable
-from tests.engines.fake.asking import TIME, ask, chat, tool, user, work
+from tests.engines.fake.generation import TIME, ask, chat, tool, user, work
+from tests.support.paths import DOCS
 
 pytestmark = pytest.mark.anyio
 
@@ -268,20 +269,20 @@ async def test_a_missing_script_and_one_that_is_no_text_are_sentences_too(tmp_pa
         await FakeEngine(FakeSettings(script=tmp_path / "bytes.toml")).open()
 
 
-DOCS = Path(__file__).parents[3] / "docs" / "fake-engine.md"
+PAGE = DOCS / "fake-engine.md"
 
 
 def test_the_scripts_in_the_documentation_are_right(script: Path) -> None:
-    examples = re.findall(r"```toml\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    examples = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(examples) >= 2
     for example in examples:
         load_script(written(script, example))
 
 
 async def test_the_python_in_the_documentation_runs() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
-    exec(compile(example, str(DOCS), "exec"), names)  # noqa: S102  # our own documentation
+    exec(compile(example, str(PAGE), "exec"), names)  # noqa: S102  # our own documentation
     engine: FakeEngine = names["engine"]
     names["gate"].open()
     assert [(await ask(engine, "hi")).finish for _ in range(4)] == ["stop", "length", "tool_calls", "tool_calls"]

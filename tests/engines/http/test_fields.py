@@ -9,8 +9,8 @@ import pytest
 from antiphon.core.prompt import Grammar, JsonObject, StructuralTag
 from antiphon.engines.http.fields import NAMES, TABLE
 from antiphon.engines.registry import ENGINES
-from tests.engines.http.asking import ask, opened, post, server, work
-from tests.engines.http.stub import DIALECTS, standing_in
+from tests.engines.http.stubs.chat_stub import DIALECTS, standing_in
+from tests.engines.http.stubs.generation import ask, opened, post, server, work
 
 pytestmark = pytest.mark.anyio
 

@@ -16,11 +16,11 @@ from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.errors import StartupError
 from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_engine
-from tests.asgi import JSON, Answer, call
-from tests.engines.http.asking import server
-from tests.engines.http.dialects import DIALECTS
-from tests.engines.http.stub import Stub, tcp
+from tests.engines.http.stubs.chat_stub import Stub, tcp
+from tests.engines.http.stubs.dialects import DIALECTS
+from tests.engines.http.stubs.generation import server
 from tests.golden.harmony.cases import spelled, tokens
+from tests.support.asgi_client import JSON, Answer, call
 
 pytestmark = pytest.mark.anyio
 

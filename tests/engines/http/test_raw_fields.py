@@ -8,8 +8,8 @@ import pytest
 
 from antiphon.core.prompt import Grammar, JsonSchema, Segment, StructuralTag, TextPrompt
 from antiphon.engines.http.fields import NAMES, TABLE, raw_column
-from tests.engines.http.asking import ask, opened, work
-from tests.engines.http.stub import standing_in
+from tests.engines.http.stubs.chat_stub import standing_in
+from tests.engines.http.stubs.generation import ask, opened, work
 
 pytestmark = pytest.mark.anyio
 

@@ -13,10 +13,10 @@ from antiphon.core.prompt import ChatPrompt, Chunk, Extras, JsonSchema, Segment,
 from antiphon.engines.fake.tokens import TEMPLATE, encode
 from antiphon.errors import ContextTooLong, StartupError
 from antiphon.wiring import build_engine
-from tests.asgi import call
-from tests.engines.http.asking import ask, opened, post, server, work
-from tests.engines.http.dialects import DIALECTS
-from tests.engines.http.stub import Stub, standing_in, tcp
+from tests.engines.http.stubs.chat_stub import Stub, standing_in, tcp
+from tests.engines.http.stubs.dialects import DIALECTS
+from tests.engines.http.stubs.generation import ask, opened, post, server, work
+from tests.support.asgi_client import call
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from contextlib import aclosing
 import pytest
 
 from antiphon.engines.llamacpp.engine import LlamaCpp
-from tests.engines.llamacpp.asking import Slots, ask, noise, work
+from tests.engines.llamacpp.generation import Slots, ask, noise, work
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
 

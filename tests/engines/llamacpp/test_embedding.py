@@ -23,8 +23,8 @@ from antiphon.engines.llamacpp import embedding
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.llamacpp.model_files import DEFAULT, EMBEDDING, fetch
 from antiphon.errors import ContextTooLong, InvalidValue, StartupError, Unavailable, UnsupportedParameter
-from tests.engines.ggufs import PAIRS, gguf
-from tests.engines.llamacpp.asking import ask, work
+from tests.engines.gguf_files import PAIRS, gguf
+from tests.engines.llamacpp.generation import ask, work
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
 

@@ -14,8 +14,8 @@ import pytest
 from antiphon.core.prompt import ChatPrompt, Chunk, JsonObject, JsonSchema, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.errors import ContextTooLong, EngineFailed, InvalidValue, ModelNotFound, StartupError
-from tests.engines.ggufs import gguf
-from tests.engines.llamacpp.asking import ask, chat, child_of, noise, work
+from tests.engines.gguf_files import gguf
+from tests.engines.llamacpp.generation import ask, chat, child_of, noise, work
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
 

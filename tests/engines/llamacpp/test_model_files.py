@@ -13,7 +13,7 @@ import pytest
 from antiphon.engines.llamacpp.bert_converter import convert_bert
 from antiphon.engines.llamacpp.model_files import DEFAULT, EMBEDDING, Known, default_model, fetch, fetched, sources
 from antiphon.errors import StartupError
-from tests.engines.llamacpp.encoder import FILES
+from tests.engines.llamacpp.encoder_files import FILES
 
 CONTENT = os.urandom(300_000)
 

@@ -10,8 +10,8 @@ from antiphon.engines.llamacpp.engine import LlamaCpp
 from antiphon.engines.llamacpp.wire import HONOURS, LACKS
 from antiphon.errors import UnsupportedParameter
 from antiphon.service.planning.validation import refuse_unhonoured
-from tests.engines.llamacpp.asking import ask, work
-from tests.protocol.requests import decode
+from tests.engines.llamacpp.generation import ask, work
+from tests.protocol.decoding.requests import decode
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
 

@@ -10,7 +10,7 @@ from antiphon.config import Config
 from antiphon.engines.base import Engine
 from antiphon.wiring import build_engine
 from tests.contracts import test_engine as contract
-from tests.engines.http.stub import standing_in
+from tests.engines.http.stubs.chat_stub import standing_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

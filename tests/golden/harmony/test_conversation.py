@@ -14,7 +14,7 @@ from antiphon.render.harmony.renderer import render_harmony
 from antiphon.render.harmony.system import Demand, set_scene
 from antiphon.render.messages import render_chat
 from tests.golden.harmony.cases import Case, play, spelled, tokens
-from tests.render.asked import ALL, function_output, request, user
+from tests.render.requests import ALL, function_output, request, user
 
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOLS = [

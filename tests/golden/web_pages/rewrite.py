@@ -5,7 +5,7 @@ The difference is to be read.
 
 import asyncio
 
-from tests.golden.web_pages.reading import PAGES, expected, read
+from tests.golden.web_pages.page_files import PAGES, expected, read
 
 
 def main() -> None:

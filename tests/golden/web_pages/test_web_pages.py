@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden.web_pages.reading import PAGES, expected, read
+from tests.golden.web_pages.page_files import PAGES, expected, read
 
 pytestmark = pytest.mark.anyio
 

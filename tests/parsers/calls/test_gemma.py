@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.parsers.calls.gemma import FunctionGemmaCalls, Gemma4Calls, GemmaCalls
-from tests.parsers.calls.reading import STRING, arguments, read, tool
+from tests.parsers.calls.parsed_calls import STRING, arguments, read, tool
 from tests.parsers.cuts import CUTS, pieces
 
 TOOLS = tool("f", a=STRING, n={"type": "integer"}, o={"type": "object"}, u={})

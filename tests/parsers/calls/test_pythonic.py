@@ -11,7 +11,7 @@ from antiphon.core.deltas import CallDelta
 from antiphon.parsers.calls.delimited_calls import GATHERED
 from antiphon.parsers.calls.literal_style import MOST_VALUES
 from antiphon.parsers.calls.pythonic import Lfm2Calls, Llama4PythonicCalls, Olmo3Calls, PythonicCalls
-from tests.parsers.calls.reading import STRING, arguments, read, tool
+from tests.parsers.calls.parsed_calls import STRING, arguments, read, tool
 from tests.parsers.cuts import CUTS, pieces
 
 TOOLS = tool("f", a=STRING, b={"type": "integer"}) | tool("g")

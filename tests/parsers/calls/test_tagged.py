@@ -20,7 +20,7 @@ from antiphon.parsers.calls.tagged import (
     TaggedCalls,
 )
 from antiphon.parsers.calls.tagged_call import MOST_PARAMETERS
-from tests.parsers.calls.reading import STRING, arguments, read, tool
+from tests.parsers.calls.parsed_calls import STRING, arguments, read, tool
 from tests.parsers.cuts import CUTS, pieces
 
 TOOLS = tool("f", a=STRING, n={"type": "integer"}, o={"type": "object"}, s={"type": ["string", "null"]}, u={})

@@ -11,8 +11,8 @@ from antiphon.ids import new_id
 from antiphon.stores.base import Lost
 from antiphon.stores.live import redis as redis_live
 from antiphon.stores.live.redis import RedisLive
-from tests.services import Redis, redis_server
-from tests.stores.live.ears import Ear
+from tests.stores.live.subscribers import Ear
+from tests.support.services import Redis, redis_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("redis")]
 

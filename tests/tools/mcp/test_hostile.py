@@ -12,8 +12,8 @@ from antiphon.errors import McpFailed
 from antiphon.protocol.types.builtin_items import McpHttpError, McpProtocolError
 from antiphon.protocol.types.tools import McpTool
 from tests.egress.hosts import hosting, saying
-from tests.tools.mcp.hostile import Hostile, serving
-from tests.tools.mcp.using import HASTY, PATIENT, called, client, tools
+from tests.tools.mcp.hostile_server import Hostile, serving
+from tests.tools.mcp.mcp_response import HASTY, PATIENT, called, client, tools
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from antiphon.limits import Limits
 from antiphon.protocol.types.items import InputImage, InputText
 from antiphon.tools.mcp.results import content_of, cut, output_of, said_of
-from tests.pictures import png
+from tests.support.media_files import png
 
 MOST = 1 << 20
 PICTURE = b64encode(png(8, 8)).decode()

@@ -13,7 +13,7 @@ from antiphon.protocol.types.items import UrlCitation
 from antiphon.protocol.types.tools import Location, WebFilters, WebSearchTool
 from antiphon.tools.web_search.tool import WebSearch
 from tests.egress.hosts import answer, moved
-from tests.tools.web_search.web import Web, a_web, browser, page, result, run, said, tool, use
+from tests.tools.web_search.local_web import Web, a_web, browser, page, result, run, said, tool, use
 
 pytestmark = pytest.mark.anyio
 

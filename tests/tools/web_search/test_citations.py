@@ -21,8 +21,8 @@ from antiphon.protocol.types.items import UrlCitation
 from antiphon.protocol.types.response import Logprob
 from antiphon.tools.web_search.citations import Citations
 from antiphon.tools.web_search.page_view import Page, Pages, Spot
-from tests.cpu import cpu_time
 from tests.parsers.cuts import CUTS, pieces
+from tests.support.cpu import cpu_time
 
 OTTERS, FISH = "https://www.otters.example/food", "https://fish.example/a_(b)?c=d"
 

@@ -15,7 +15,7 @@ from antiphon.tools.web_search.providers.base import Found, Question
 from antiphon.tools.web_search.providers.registry import make_provider
 from antiphon.tools.web_search.tool import WebSearch
 from tests.egress.hosts import Behaviour, Reader, Writer, answer, egress, hosting, moved, saying
-from tests.listening import tcp
+from tests.support.local_servers import tcp
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from antiphon.transport.middleware.app import App
-from tests.asgi import HOST, JSON, Header, call
-from tests.transport.api import api
-from tests.transport.websocket.talking import knock, talking
+from tests.api.app import api
+from tests.support.asgi_client import HOST, JSON, Header, call
+from tests.transport.websocket.ws_client import knock, talking
 
 pytestmark = pytest.mark.anyio
 

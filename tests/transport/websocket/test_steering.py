@@ -10,7 +10,7 @@ from antiphon.protocol.bodies.websocket import Message, read_message
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.transport.websocket.event_writer import open_socket_outlet
 from antiphon.transport.websocket.steering import Steering, Target
-from tests.oracle import check_socket_event
+from tests.oracles.responses import check_socket_event
 
 
 def steer(text: str, response_id: str = "resp_1") -> Message:

@@ -1,0 +1,131 @@
+"""The openai package, streams: every event is valid, in order, and folds to the final response."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, OpenAI
+from openai.types.responses import Response
+from pydantic import BaseModel
+
+from tests.clients.tool_definitions import SQL, WEATHER, Place
+from tests.oracles.responses import accumulate, check_event
+from tests.support.server_process import Live
+
+REQUESTS: dict[str, dict[str, Any]] = {
+    "text": {},
+    "instructions": {"instructions": "Be brief."},
+    "function": {"tools": [WEATHER]},
+    "custom": {"tools": [SQL]},
+    "reasoning": {"reasoning": {"effort": "medium"}},
+    "summary": {"reasoning": {"effort": "medium", "summary": "detailed"}},
+    "sealed": {"reasoning": {"effort": "medium"}, "include": ["reasoning.encrypted_content"]},
+    "reasoning and function": {"reasoning": {"effort": "medium"}, "tools": [WEATHER]},
+    "logprobs": {"include": ["message.output_text.logprobs"], "top_logprobs": 3},
+    "json_object": {"text": {"format": {"type": "json_object"}}},
+    "cut": {"max_output_tokens": 2},
+}
+
+
+def _checked(events: Iterable[BaseModel]) -> Response:
+    """The response that the events fold to, each of them valid and numbered in turn."""
+    raw = [json.loads(event.model_dump_json(exclude_unset=True, by_alias=True)) for event in events]
+    for event in raw:
+        check_event(event)
+    assert [event["sequence_number"] for event in raw] == list(range(len(raw)))
+    assert raw[0]["type"] == "response.created"
+    return accumulate(raw)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.shows("A.2", "A.23", "A.55", "A.56", "I.10")
+def test_every_event_of_a_stream_is_valid_and_folds_to_its_end(client: OpenAI, name: str) -> None:
+    with client.responses.create(model="fake", input="hi", stream=True, **REQUESTS[name]) as stream:
+        events = list(stream)
+    folded = _checked(events)
+    assert events[-1].type in ("response.completed", "response.incomplete")
+    assert folded == events[-1].response
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.shows("I.10")
+async def test_the_async_client_gets_the_same_events(async_client: AsyncOpenAI, name: str) -> None:
+    async with await async_client.responses.create(model="fake", input="hi", stream=True, **REQUESTS[name]) as stream:
+        events = [event async for event in stream]
+    assert _checked(events).status == ("incomplete" if name == "cut" else "completed")
+
+
+@pytest.mark.parametrize("name", [name for name in REQUESTS if name != "cut"])
+@pytest.mark.shows("A.57", "I.10")
+def test_the_stream_helper_gives_the_final_response(client: OpenAI, name: str) -> None:
+    with client.responses.stream(model="fake", input="hi", **REQUESTS[name]) as stream:
+        types = [event.type for event in stream]
+        final = stream.get_final_response()
+    assert types[-1] == "response.completed"
+    assert final.status == "completed"
+    assert final.output
+
+
+@pytest.mark.anyio
+@pytest.mark.shows("I.10")
+async def test_the_async_stream_helper_gives_the_final_response(async_client: AsyncOpenAI) -> None:
+    async with async_client.responses.stream(model="fake", input="hi") as stream:
+        said = [event.delta async for event in stream if event.type == "response.output_text.delta"]
+        final = await stream.get_final_response()
+    assert len(said) > 1
+    assert "".join(said) == final.output_text == "You said: hi"
+
+
+@pytest.mark.shows("I.10")
+def test_the_stream_helper_parses_into_a_model_class(client: OpenAI) -> None:
+    with client.responses.stream(model="fake", input="Where?", text_format=Place) as stream:
+        final = stream.get_final_response()
+    assert isinstance(final.output_parsed, Place)
+
+
+def test_a_cut_stream_ends_incomplete(client: OpenAI) -> None:
+    with client.responses.create(model="fake", input="hi there", stream=True, max_output_tokens=1) as stream:
+        last = list(stream)[-1]
+    assert last.type == "response.incomplete"
+    assert last.response.incomplete_details is not None
+    assert last.response.incomplete_details.reason == "max_output_tokens"
+
+
+def test_a_json_reply_equals_the_fold_of_its_stream(client: OpenAI) -> None:
+    client.responses.create(model="fake", input="same")  # so that both find the prompt in the cache
+    with client.responses.create(model="fake", input="same", stream=True) as stream:
+        streamed = _checked(list(stream))
+    replied = client.responses.create(model="fake", input="same")
+    assert _without_ids(streamed) == _without_ids(replied)
+
+
+def _without_ids(response: Response) -> dict[str, Any]:
+    fields = response.to_dict(mode="json")
+    for name in ("id", "created_at", "completed_at"):
+        fields.pop(name)
+    for item in fields["output"]:  # type: ignore[attr-defined]  # a list, says the type of Response
+        item.pop("id")
+    return fields
+
+
+@pytest.mark.shows("A.46", "H1.6")
+def test_keepalives_disturb_neither_the_stream_nor_its_helper(pausing: Live) -> None:
+    with OpenAI(base_url=pausing.v1, api_key="unused", max_retries=0, timeout=60) as client:
+        with client.responses.create(model="fake", input="hi", stream=True) as stream:
+            events = list(stream)
+        with client.responses.stream(model="fake", input="hi") as helped:
+            final = helped.get_final_response()
+    assert [event for event in events if str(event.type) == "keepalive"]
+    assert _checked(event for event in events if str(event.type) != "keepalive").output_text == "You said: hi"
+    assert final.output_text == "You said: hi"
+
+
+@pytest.mark.shows("H.18")
+def test_a_stream_has_the_headers_of_a_stream(client: OpenAI) -> None:
+    raw = client.responses.with_raw_response.create(model="fake", input="hi", stream=True)
+    assert raw.headers["content-type"].startswith("text/event-stream")
+    assert raw.headers["x-accel-buffering"] == "no"
+    assert raw.headers["x-request-id"].startswith("req_")
+    raw.parse().close()

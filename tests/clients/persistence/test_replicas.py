@@ -1,0 +1,113 @@
+"""Two servers on one PostgreSQL: what one of them makes, the other one streams, cancels, continues and repeats."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+from tests.oracles.responses import accumulate, check_event
+from tests.support.server_process import Live, patiently, serving
+from tests.support.services import Postgres, Redis
+
+SLOW = ("--engine", "fake", "--fake-tokens", "30", "--fake-rate", "30")  # a second each
+SCRIPT = """
+[[reply]]
+when = { contains = "for ever" }
+steps = [{ say = "Well" }, { silence = true }]
+"""
+
+
+@pytest.fixture(scope="module", params=["postgresql", "redis"])
+def flags(
+    request: pytest.FixtureRequest, postgres: Postgres, redis: Redis, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, ...]]:
+    """Words between servers go through PostgreSQL alone, or through Redis."""
+    live = ("--live", redis.url) if request.param == "redis" else ()
+    script = tmp_path_factory.mktemp("replicas") / "script.toml"
+    script.write_text(SCRIPT)
+    with postgres.database() as url:
+        yield (*SLOW, "--fake-script", str(script), "--store", url, *live)
+
+
+@pytest.fixture(scope="module")
+def replicas(flags: tuple[str, ...]) -> Iterator[tuple[Live, Live]]:
+    """A busy machine may keep one of them waiting for long, and it is alive."""
+    lease = ("--lease-seconds", "5")
+    with serving(*flags, *lease) as one, serving(*flags, *lease) as other:
+        yield one, other
+
+
+@pytest.fixture
+def clients(replicas: tuple[Live, Live]) -> Iterator[tuple[OpenAI, OpenAI]]:
+    with ExitStack() as open_:
+        one, other = (
+            open_.enter_context(OpenAI(base_url=live.v1, api_key="unused", max_retries=0, timeout=60))
+            for live in replicas
+        )
+        yield one, other
+
+
+@pytest.mark.shows("B.2", "B.5")
+def test_what_runs_on_one_is_streamed_by_the_other_while_it_runs(clients: tuple[OpenAI, OpenAI]) -> None:
+    one, other = clients
+    with one.responses.create(model="fake", input="hi", background=True, stream=True) as stream:
+        first = next(stream)
+        assert first.type == "response.created"
+        with other.responses.retrieve(first.response.id, stream=True, starting_after=0) as joined:
+            followed = [event.to_dict() for event in joined]
+        told = [event.to_dict() for event in stream]
+    assert followed == told
+    for event in followed:
+        check_event(dict(event))
+    assert accumulate([first.to_dict(), *told]).status == "completed"
+
+
+@pytest.mark.shows("A.7", "B.2", "B.8")
+def test_what_runs_on_one_is_cancelled_on_the_other(clients: tuple[OpenAI, OpenAI]) -> None:
+    one, other = clients
+    with one.responses.create(model="fake", input="for ever", background=True, stream=True) as stream:
+        first = next(stream)
+        assert first.type == "response.created"
+        cancelled = other.responses.cancel(first.response.id)
+        last = list(stream)[-1]
+    assert cancelled.status == "cancelled"
+    assert last.type == "response.incomplete"
+    assert last.response.to_dict() == cancelled.to_dict()
+    assert one.responses.retrieve(cancelled.id).to_dict() == cancelled.to_dict()
+
+
+@pytest.mark.shows("B.2", "B.9", "B.12", "B.22")
+def test_what_one_keeps_the_other_continues_and_repeats(clients: tuple[OpenAI, OpenAI]) -> None:
+    one, other = clients
+    key = {"Idempotency-Key": "shared"}
+    conversation = one.conversations.create()
+    first = one.responses.create(model="fake", input="a", conversation=conversation.id, extra_headers=key)
+    again = other.responses.create(model="fake", input="a", conversation=conversation.id, extra_headers=key)
+    assert again.to_dict() == first.to_dict()
+    second = other.responses.create(model="fake", input="b", previous_response_id=first.id)
+    third = one.responses.create(model="fake", input="c", previous_response_id=second.id)
+    assert third.previous_response_id == second.id
+    items = [*other.conversations.items.list(conversation.id)]
+    assert len(items) == 2
+    other.responses.delete(first.id)
+    with pytest.raises(openai.BadRequestError) as refused:
+        one.responses.create(model="fake", input="d", previous_response_id=first.id)
+    assert refused.value.code == "previous_response_not_found"
+
+
+@pytest.mark.shows("B.2", "B.7")
+def test_what_one_left_behind_the_others_take_up(flags: tuple[str, ...], clients: tuple[OpenAI, OpenAI]) -> None:
+    with serving(*flags, "--lease-seconds", "1", "--fake-delay", "100") as dying:
+        with OpenAI(base_url=dying.v1, api_key="unused", max_retries=0, timeout=60) as last:
+            response: Any = last.responses.create(model="fake", input="hi", background=True)
+        dying.process.send_signal(signal.SIGKILL)
+        dying.process.wait(60)
+    for _ in patiently():
+        response = clients[1].responses.retrieve(response.id)
+        if response.status not in ("queued", "in_progress"):
+            break
+    assert response.status == "completed"

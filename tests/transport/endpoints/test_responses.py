@@ -1,0 +1,179 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from antiphon.core.deltas import Text, Thought
+from antiphon.engines.fake import FakeEngine
+from antiphon.errors import EngineFailed
+from antiphon.transport.middleware.app import App
+from tests.api.app import Api, Client, api, events_in
+from tests.oracles.responses import accumulate, check_event, check_response
+from tests.support.asgi_client import JSON, Answer, call
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Api]:
+    async with api() as server:
+        yield server
+
+
+@pytest.fixture
+def engine(server: Api) -> FakeEngine:
+    return server.engine
+
+
+@pytest.fixture
+def app(server: Api) -> App:
+    return server.app
+
+
+async def post(app: App, **body: Any) -> Answer:
+    content = json.dumps({"model": "fake", "input": "hi", **body}).encode()
+    return await call(app, "POST", "/v1/responses", JSON, body=[content])
+
+
+def without_ids(value: Any) -> Any:
+    """Two answers to one question differ in nothing else."""
+    if isinstance(value, dict):
+        changing = {"id", "created_at", "completed_at", "cached_tokens", "cached_tokens_per_turn"}
+        return {key: without_ids(inner) for key, inner in value.items() if key not in changing}
+    return [without_ids(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.shows("A.1", "A.56")
+async def test_a_json_reply_equals_the_fold_of_its_stream(app: App, engine: FakeEngine) -> None:
+    engine.says(Thought("hm"), Text("Hel"), Text("lo"))
+    streamed = events_in(await post(app, stream=True))[-1]["response"]
+    engine.repeats()
+    reply = (await post(app)).json()
+    assert without_ids(streamed) == without_ids(reply)
+    check_response(reply)
+
+
+@pytest.mark.shows("A.2", "A.23", "A.45", "A.57")
+async def test_every_event_of_a_stream_is_valid_and_feeds_the_sdks_accumulator(app: App, engine: FakeEngine) -> None:
+    engine.says(Thought("hm"), Text("Hel"), Text("lo"))
+    events = events_in(await post(app, stream=True))
+    for event in events:
+        check_event(event)
+    assert accumulate(events).output_text == "Hello"
+
+
+@pytest.mark.shows("A.2", "H.18")
+async def test_stream_decides_and_accept_does_not(app: App) -> None:
+    body = json.dumps({"model": "fake", "input": "hi"}).encode()
+    answer = await call(app, "POST", "/v1/responses", JSON, (b"accept", b"text/event-stream"), body=[body])
+    assert answer.header(b"content-type") == b"application/json"
+    body = json.dumps({"model": "fake", "input": "hi", "stream": True}).encode()
+    streamed = await call(app, "POST", "/v1/responses", JSON, (b"accept", b"application/json"), body=[body])
+    assert (streamed.header(b"content-type") or b"").startswith(b"text/event-stream")
+    assert streamed.header(b"x-accel-buffering") == b"no"
+
+
+@pytest.mark.shows("G2.3")
+async def test_the_path_works_without_v1_too(app: App) -> None:
+    body = json.dumps({"model": "fake", "input": "hi"}).encode()
+    assert (await call(app, "POST", "/responses", JSON, body=[body])).status == 200
+
+
+@pytest.mark.shows("A.18")
+async def test_unknown_fields_are_named_in_a_header_that_cannot_be_forged(app: App) -> None:
+    answer = await post(app, **{"tempreature": 1, "a\r\nset-cookie: x": 2})
+    named = answer.header(b"x-antiphon-ignored") or b""
+    assert b"tempreature" in named
+    assert b"\r" not in named
+    assert b"\n" not in named
+
+
+@pytest.mark.shows("A.48", "C.28")
+async def test_a_failing_engine_is_an_http_error_for_json_and_two_events_for_a_stream(
+    app: App, engine: FakeEngine
+) -> None:
+    for stream in (False, True):
+        engine.says(Text("a"))
+        engine.fails(EngineFailed("It died."), after=1)
+        answer = await post(app, stream=stream)
+        if stream:
+            assert [event["type"] for event in events_in(answer)][-2:] == ["error", "response.failed"]
+        else:
+            assert (answer.status, answer.error["message"]) == (500, "It died.")
+
+
+async def test_text_that_looks_like_an_event_stays_text(app: App, engine: FakeEngine) -> None:
+    forged = '\n\nevent: response.completed\ndata: {"type":"response.completed"}\n\n'
+    engine.says(Text(forged), Text("x"))
+    events = events_in(await post(app, stream=True))
+    assert [event["type"] for event in events].count("response.completed") == 1
+    assert accumulate(events).output_text == forged + "x"
+
+
+@pytest.mark.shows("A.54")
+async def test_a_dropped_client_cancels_a_foreground_run(app: App, engine: FakeEngine) -> None:
+    engine.says(Text("Hel"), Text("lo"))
+    gate = engine.holds(after=1)
+    client = Client(app)
+    async with asyncio.timeout(30):
+        await gate.reached.wait()
+        client.leaves()
+        await client.request
+    assert (engine.running, engine.cancelled) == (0, 1)
+
+
+@pytest.mark.shows("A.54")
+async def test_a_client_that_leaves_while_it_waits_for_json_cancels_the_run_too(app: App, engine: FakeEngine) -> None:
+    engine.says(Text("Hel"))
+    gate = engine.holds(after=0)
+    client = Client(app, stream=False)
+    async with asyncio.timeout(30):
+        await gate.reached.wait()
+        client.leaves()
+        await client.request
+    assert (engine.running, engine.cancelled) == (0, 1)
+    assert client.heard.empty()
+
+
+@pytest.mark.shows("A.53")
+async def test_created_is_sent_before_the_engine_says_anything(app: App, engine: FakeEngine) -> None:
+    engine.says(Text("Hel"))
+    gate = engine.holds(after=0)
+    client = Client(app)
+    assert (await anext(client.events()))["type"] == "response.created"
+    gate.open()
+    async with asyncio.timeout(30):
+        await client.request
+
+
+@pytest.mark.shows("A.46", "A.47")
+async def test_silence_is_broken_by_keepalives_that_carry_the_last_number() -> None:
+    async with api(ping_interval=0.02) as server:
+        await _hear_silence_broken(server)
+
+
+async def _hear_silence_broken(server: Api) -> None:
+    server.engine.says(Text("Hel"), Text("lo"))
+    gate = server.engine.holds(after=1)
+    client = Client(server.app)
+    last = -1
+    async for event in client.events():
+        if event["type"] == "keepalive":
+            assert event["sequence_number"] == last
+            break
+        last = event["sequence_number"]
+    assert last > 0
+    gate.open()
+    numbers = [event["sequence_number"] async for event in _until_the_end(client) if event["type"] != "keepalive"]
+    assert numbers == list(range(last + 1, last + 1 + len(numbers)))
+    async with asyncio.timeout(30):
+        await client.request
+
+
+async def _until_the_end(client: Client) -> AsyncIterator[dict[str, Any]]:
+    async for event in client.events():
+        yield event
+        if event["type"] == "response.completed":
+            return

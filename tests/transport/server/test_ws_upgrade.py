@@ -1,0 +1,56 @@
+from typing import Any
+
+import pytest
+
+from antiphon.transport.server.ws_upgrade import Upgrade, asked_upgrade
+from tests.support.asgi_client import HOST
+from tests.transport.websocket.ws_client import ANSWERS, socket_scope
+
+pytestmark = pytest.mark.anyio
+
+
+class Server:
+    def __init__(self) -> None:
+        self.received = 0
+        self.sent: list[Any] = []
+
+    async def receive(self) -> Any:
+        self.received += 1
+        return {"type": "websocket.connect"}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def upgrade(self, **extensions: Any) -> Upgrade:
+        scope = {**socket_scope("/v1/responses", [HOST, (b"x-request-id", b"req_1")]), "extensions": extensions}
+        return asked_upgrade(scope, self.receive, self.send)
+
+
+async def test_it_is_accepted_with_the_headers_of_every_reply() -> None:
+    server = Server()
+    upgrade = server.upgrade()
+    await upgrade.accept()
+    assert (upgrade.status, server.received) == (101, 1)
+    assert server.sent == [{"type": "websocket.accept", "headers": [(b"x-request-id", b"req_1")]}]
+
+
+@pytest.mark.shows("F.8", "F.9")
+async def test_it_is_refused_by_a_plain_answer() -> None:
+    server = Server()
+    upgrade = server.upgrade(**ANSWERS)
+    await upgrade.reply(503, b'{"error":{}}', [(b"retry-after", b"5")])
+    start, body = server.sent
+    assert (upgrade.status, server.received) == (503, 1)
+    assert (start["type"], start["status"]) == ("websocket.http.response.start", 503)
+    headers = dict(start["headers"])
+    assert headers[b"content-type"] == b"application/json"
+    assert headers[b"content-length"] == b"12"
+    assert headers[b"retry-after"] == b"5"
+    assert headers[b"x-request-id"] == b"req_1"
+    assert body == {"type": "websocket.http.response.body", "body": b'{"error":{}}'}
+
+
+async def test_a_server_that_cannot_answer_closes_it() -> None:
+    server = Server()
+    await server.upgrade().reply(403, b"{}")
+    assert server.sent == [{"type": "websocket.close", "code": 1002}]
