@@ -18,7 +18,7 @@ run: $(VENV)/.run ## serve the embedded model on 127.0.0.1:8000 (ARGS="--port 90
 	@$(BIN)/antiphon serve $(ARGS)
 
 test: lint docs-check $(if $(ARGS),types) ## everything: style, types, generated docs, all tests (ARGS="-k name" passes flags on; FAST=1 as in quick)
-	@$(BIN)/python -m $(if $(ARGS),pytest $(if $(FAST),-m "not real_model") $(ARGS),tools.lanes $(if $(FAST),--quick))
+	@$(BIN)/python -m $(if $(ARGS),pytest $(if $(FAST),-m "not real_model") $(ARGS),tools.parallel_tests $(if $(FAST),--quick))
 
 quick: ## the same without the tests that load a real model
 	@$(MAKE) --no-print-directory test FAST=1
@@ -31,10 +31,10 @@ types: $(VENV)/.dev ## mypy --strict
 	@$(BIN)/mypy --no-error-summary
 
 docs: $(VENV)/.dev ## write the pages that are made from data
-	@$(BIN)/python -m tools.docs
+	@$(BIN)/python -m tools.docs_pages
 
 docs-check: $(VENV)/.dev
-	@$(BIN)/python -m tools.docs --check
+	@$(BIN)/python -m tools.docs_pages --check
 
 format: $(VENV)/.dev ## put the code into shape
 	@$(BIN)/ruff check -q --fix

@@ -15,12 +15,12 @@ from bench.cases import TARGETS, TOKENS, Case, Effort, Servers, cases, held, sta
 from bench.conversation import conversation_table
 from bench.formats import formats, formats_table, making
 from bench.harmony import harmony
-from bench.measure import bytes_per_stream, cpu_per_request_ms, cpu_per_token_us, median
-from bench.servers import Server
-from bench.sockets import Sockets
+from bench.harness.measure import bytes_per_stream, cpu_per_request_ms, cpu_per_token_us, median
+from bench.harness.servers import Server
+from bench.harness.table import Row, table
 from bench.state import State
 from bench.storage import full_store
-from bench.table import Row, table
+from bench.websockets import Sockets
 
 MIB = 1024 * 1024
 FULL = Effort(rounds=5, streams=128, requests=3_200, held=1_000, stored=100_000)

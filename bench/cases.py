@@ -7,10 +7,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench.load import Load
-from bench.meter import rss_bytes
-from bench.raw_asgi import JOINED
-from bench.servers import Server, antiphon, yardstick
+from bench.harness.load import Load
+from bench.harness.process_meter import rss_bytes
+from bench.harness.raw_asgi import JOINED
+from bench.harness.servers import Server, antiphon, yardstick
 
 PATH = "/v1/responses"
 STREAM = '{"model":"fake","input":"hi","stream":true,"store":false}'

@@ -14,10 +14,10 @@ from statistics import mean, median
 
 import msgspec
 
-from bench.servers import LOAD_CORE, Server, antiphon, pin
-from bench.speaking import SCRIPT, Way
-from bench.table import grid
-from bench.turns import Talk, Talked, Turn
+from bench.harness.conversation_script import SCRIPT, Way
+from bench.harness.servers import LOAD_CORE, Server, antiphon, pin
+from bench.harness.table import grid
+from bench.harness.turns import Talk, Talked, Turn
 
 TURNS = 20
 ROUNDS = 20
@@ -61,7 +61,7 @@ def _server() -> Iterator[Server]:
 
 def _talked(server: Server, way: Way, nonce: str, turns: int) -> Talked:
     talk = Talk(port=server.port, pid=server.pid, way=way, nonce=nonce, turns=turns)
-    command = [sys.executable, "-m", "bench.turns", msgspec.json.encode(talk).decode()]
+    command = [sys.executable, "-m", "bench.harness.turns", msgspec.json.encode(talk).decode()]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=120, preexec_fn=lambda: pin(LOAD_CORE))
     return msgspec.json.decode(done.stdout, type=Talked)
 

@@ -27,7 +27,7 @@ from antiphon.parsers.base import PLAIN, Reading
 from antiphon.parsers.calls.registry import FORMATS, load_format
 from antiphon.parsers.raw import RawParser
 from antiphon.parsers.reasoning.formats import THOUGHTS
-from bench.table import Row, grid, table
+from bench.harness.table import Row, grid, table
 from tests.golden.calls.recordings import Recording, load, play, schemas
 
 TARGET = 3.0  # µs a token

@@ -12,7 +12,7 @@ from antiphon.parsers.base import PLAIN, Parser, Reading
 from antiphon.parsers.harmony.parser import HarmonyParser
 from antiphon.parsers.raw import RawParser
 from bench.formats import PROSE
-from bench.table import Row, table
+from bench.harness.table import Row, table
 from tests.golden.harmony.cases import load, reading, tokens
 
 TARGET = 4.0  # µs a token

@@ -3,10 +3,10 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench.answers import BRIEF, JOINED, PACED, TOKENS
-from bench.load import CHAT_TOKEN, TOKEN, Load
-from bench.measure import spent
-from bench.servers import Server
+from bench.harness.canned_answers import BRIEF, JOINED, PACED, TOKENS
+from bench.harness.load import CHAT_TOKEN, TOKEN, Load
+from bench.harness.measure import spent
+from bench.harness.servers import Server
 
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
 STREAMS, PACED_STREAMS, JSON_CONNECTIONS = 32, 200, 16

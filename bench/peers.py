@@ -13,12 +13,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from bench.measure import bytes_per_stream, median, spent
-from bench.meter import rss_bytes
+from bench.harness.measure import bytes_per_stream, median, spent
+from bench.harness.process_meter import rss_bytes
+from bench.harness.servers import Server, antiphon, upstream
+from bench.harness.smg import VERSION, install, smg
+from bench.harness.table import Row, table
 from bench.peer_cases import CHAT, RESPONSES, Effort, Figures, PeerCase, cases, chat_case, first_load, held_load
-from bench.servers import Server, antiphon, upstream
-from bench.smg import VERSION, install, smg
-from bench.table import Row, table
 
 FULL = Effort(rounds=5, streams=6, requests=150, firsts=300, held=500)
 QUICK = Effort(rounds=1, streams=2, requests=40, firsts=100, held=200)

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from bench.cases import JSON, JSON_CONNECTIONS, PATH, STREAM, TOKENS, Effort, Servers, load_on
-from bench.measure import cpu_per_request_ms, cpu_per_token_us, median
-from bench.meter import rss_bytes
-from bench.servers import Server
-from bench.table import Row
+from bench.harness.measure import cpu_per_request_ms, cpu_per_token_us, median
+from bench.harness.process_meter import rss_bytes
+from bench.harness.servers import Server
+from bench.harness.table import Row
 
 TURNS = 200
 STREAM_CONNECTIONS = 32

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 
 from bench.cases import JSON, PATH, Effort
-from bench.gets import Gets, Took
-from bench.meter import rss_bytes
-from bench.servers import LOAD_CORE, Server, antiphon, pin
+from bench.harness.get_load import Gets, Took
+from bench.harness.process_meter import rss_bytes
+from bench.harness.servers import LOAD_CORE, Server, antiphon, pin
+from bench.harness.table import Row
 from bench.state import stored
-from bench.table import Row
 
 FEW = 1_000
 TARGETS = {"p99": 1.5, "rss": 8.0}
@@ -47,7 +47,7 @@ def _measured(file: Path, count: int) -> tuple[Took, int]:
         model = msgspec.json.decode(server.post(PATH, stored(JSON)))["id"]
     ids = file.with_suffix(".ids")
     with ids.open("ab") as made:
-        command = [sys.executable, "-m", "bench.fill", str(file), model, str(count)]
+        command = [sys.executable, "-m", "bench.harness.store_filler", str(file), model, str(count)]
         subprocess.run(command, stdout=made, check=True, timeout=300)
     with antiphon("--store", str(file)) as server:
         took = [_gets(server, ids) for _ in range(_BATCHES + 1)]
@@ -56,6 +56,6 @@ def _measured(file: Path, count: int) -> tuple[Took, int]:
 
 def _gets(server: Server, ids: Path) -> Took:
     asked = msgspec.json.encode(Gets(port=server.port, ids=str(ids), count=_GETS)).decode()
-    command = [sys.executable, "-m", "bench.gets", asked]
+    command = [sys.executable, "-m", "bench.harness.get_load", asked]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=120, preexec_fn=lambda: pin(LOAD_CORE))
     return msgspec.json.decode(done.stdout, type=Took)

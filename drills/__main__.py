@@ -8,8 +8,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 
-from drills import noisy as noisy_drill
-from drills import overload as overload_drill
 from drills.bombs import box as bombs_drill
 from drills.bombs import distinct as bombs_distinct
 from drills.bombs import failures as bombs_failures
@@ -17,33 +15,35 @@ from drills.bombs.box import bombs
 from drills.bombs.distinct import distinct
 from drills.bombs.failures import failures
 from drills.bombs.twins import twins
-from drills.canaries import canaries
-from drills.disconnects import disconnects
 from drills.disk.drill import disk
-from drills.egress import egress
-from drills.findings import Findings, table
-from drills.forgery import forgery
+from drills.egress.drill import egress
+from drills.engines.pool import pool, tokens
+from drills.engines.upstream import upstream
+from drills.forgery.drill import forgery
 from drills.fuzz import drill as fuzz_drill
 from drills.fuzz.drill import fuzz
-from drills.idempotency import idempotency
-from drills.kill9 import kill9, plans
-from drills.loop import loop, points
-from drills.loop_zombie import loop_zombie, moments
-from drills.mcp import mcp
-from drills.noisy import noisy
-from drills.nth_failure import nth_failure
-from drills.overload import overload
-from drills.pairs import pairs
-from drills.pool import pool, tokens
-from drills.replays import replays
+from drills.harness.findings import Findings, table
+from drills.load import noisy as noisy_drill
+from drills.load import overload as overload_drill
+from drills.load.noisy import noisy
+from drills.load.overload import overload
+from drills.load.websockets import FULL, QUICK, sockets
 from drills.replicas import drill as replicas_drill
 from drills.replicas.drill import replicas
-from drills.secret import secret
-from drills.sockets import FULL, QUICK, sockets
-from drills.tenants import tenants
-from drills.upstream import upstream
-from drills.workers import workers
-from drills.zombie import zombie
+from drills.state.disconnects import disconnects
+from drills.state.idempotency import idempotency
+from drills.state.kill9 import kill9, plans
+from drills.state.nth_failure import nth_failure
+from drills.state.pairs import pairs
+from drills.state.replays import replays
+from drills.state.workers import workers
+from drills.state.zombie import zombie
+from drills.tenants.canaries import canaries
+from drills.tenants.drill import tenants
+from drills.tool_loop.credentials import secret
+from drills.tool_loop.hostile_mcp import mcp
+from drills.tool_loop.kill9 import loop, points
+from drills.tool_loop.zombie import loop_zombie, moments
 
 Drill = Callable[[Findings], Awaitable[None]]
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.engine_folder import NAME, EngineFolder, main, requirements
+from tools.engine_install import NAME, EngineFolder, main, requirements
 from tools.random_models import EMBEDS
 
 SGLANG = "sglang==0.5.23"

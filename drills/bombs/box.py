@@ -25,11 +25,11 @@ from drills.bombs.routes import routes
 from drills.bombs.schemas import FINE, as_custom_tool, as_format, as_tool, schemas
 from drills.bombs.sockets import sockets
 from drills.bombs.text import literals, texts
-from drills.bombs.thrown import Thrown, faults, throw
-from drills.findings import Figure, Findings, percentile
-from drills.memory import Memory
-from drills.places import place
-from drills.process import Process, servers
+from drills.bombs.throw import Thrown, faults, throw
+from drills.harness.findings import Figure, Findings, percentile
+from drills.harness.memory import Memory
+from drills.harness.process import Process, servers
+from drills.harness.storage_locations import place
 from tests.support.cpu import slowness
 from tests.support.media_files import as_url, pdf, png
 

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from bench.meter import rss_bytes
+from bench.harness.process_meter import rss_bytes
 from drills.bombs.failures import size_of
 from drills.bombs.schemas import as_custom_tool, as_format, as_tool
-from drills.findings import Figure, Findings
-from drills.places import place
-from drills.process import servers
+from drills.harness.findings import Figure, Findings
+from drills.harness.process import servers
+from drills.harness.storage_locations import place
 from tests.faults.raw_client import read_answer, request
 
 MIB = 1024 * 1024

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench.meter import rss_bytes
+from bench.harness.process_meter import rss_bytes
 from drills.bombs.bodies import NOT_JSON
 from drills.bombs.bomb import Bomb, asked, given, got, posted
 from drills.bombs.forms import form, sent
@@ -20,11 +20,11 @@ from drills.bombs.http import BROKEN
 from drills.bombs.images import BOMBS, shown
 from drills.bombs.schemas import BAD, UNANSWERABLE, as_format
 from drills.bombs.sockets import FRAMES
-from drills.bombs.thrown import throw
-from drills.findings import Figure, Findings
-from drills.memory import open_files, threads
-from drills.places import place
-from drills.process import Process, servers
+from drills.bombs.throw import throw
+from drills.harness.findings import Figure, Findings
+from drills.harness.memory import open_files, threads
+from drills.harness.process import Process, servers
+from drills.harness.storage_locations import place
 from tests.clients.websocket.raw_socket import CREATE, text
 from tests.clients.websocket.raw_socket import request as upgrade
 from tests.faults.raw_client import body, request

@@ -11,11 +11,11 @@ from drills.bombs.bomb import Bomb
 from drills.bombs.box import CONFIG
 from drills.bombs.numbers import numbers
 from drills.bombs.text import TEXTS, literals, texts
-from drills.bombs.thrown import faults, throw
-from drills.client import Answer, Client
-from drills.findings import Figure, Findings
-from drills.places import Place, place
-from drills.process import servers
+from drills.bombs.throw import faults, throw
+from drills.harness.client import Answer, Client
+from drills.harness.findings import Figure, Findings
+from drills.harness.process import servers
+from drills.harness.storage_locations import Place, place
 
 # What is another's every time: ids, times, and what was sealed.
 _OWN = re.compile(

@@ -9,12 +9,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from drills.disk.bad_disk import Fault, File, SmallDisk, can_mount, can_trace, failing, filled, small_disk, stinted
-from drills.disk.starts import starts
+from drills.disk.startup import starts
 from drills.disk.trials import RECOVERY_SECONDS, Plan, Tally, Trials
-from drills.disk.work import until, wrong_refusal
-from drills.findings import Figure, Findings, percentile
-from drills.places import Place, place
-from drills.process import Process, servers
+from drills.disk.workload import until, wrong_refusal
+from drills.harness.findings import Figure, Findings, percentile
+from drills.harness.process import Process, servers
+from drills.harness.storage_locations import Place, place
 
 Config = dict[str, Any]
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import apsw
 from msgspec import Struct
 
-from drills.client import GONE
 from drills.disk.bad_disk import Felt
-from drills.disk.work import Question, Refusal, Work, until, wrong_refusal
-from drills.findings import Findings
-from drills.process import Process, Servers
+from drills.disk.workload import Question, Refusal, Work, until, wrong_refusal
+from drills.harness.client import GONE
+from drills.harness.findings import Findings
+from drills.harness.process import Process, Servers
 
 RECOVERY_SECONDS = 5.0
 _FELT_SECONDS = 3.0  # in which a fault is met; some files are not touched before it gets quiet

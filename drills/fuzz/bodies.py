@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Struct
 
-from drills.changes import deep, huge, mistyped
+from drills.engines.event_mutations import deep, huge, mistyped
 from tests.engines.http.stubs.mutations import mutated
 
 RECORDINGS = Path(__file__).parents[2] / "tests" / "recordings"

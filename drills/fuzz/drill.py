@@ -16,15 +16,15 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from bench.meter import rss_bytes
-from drills.findings import Figure, Findings
+from bench.harness.process_meter import rss_bytes
 from drills.fuzz.bodies import Bodies, Sent, recorded, shown
 from drills.fuzz.openapi import schemas
 from drills.fuzz.wire import Line, Socket, Wrong
-from drills.lag import late
-from drills.places import Kind, Place, place
-from drills.process import Process
-from drills.server import Setup
+from drills.harness.findings import Figure, Findings
+from drills.harness.loop_lag import late
+from drills.harness.process import Process
+from drills.harness.server import Setup
+from drills.harness.storage_locations import Kind, Place, place
 
 KEPT = Path("build/fuzz")
 LAG_MS, GROWN_MIB = 50.0, 16.0

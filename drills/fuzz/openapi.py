@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from drills.findings import Figure, Findings
+from drills.harness.findings import Figure, Findings
 
 _SECONDS = 3600.0
 _SEED = 2026

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from bench.turns import frame, upgrade
+from bench.harness.turns import frame, upgrade
 from drills.fuzz.bodies import CREATE, Given, Sent
 from tests.faults.raw_client import Answer, read_answer, request
 

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from drills.client import GONE, Answer, Client, Stream
-from drills.oracle import TERMINAL, event
+from drills.harness.client import GONE, Answer, Client, Stream
+from drills.harness.oracle import TERMINAL, event
+from drills.harness.runs import STUCK_SECONDS, Kind, Run
 from drills.replicas.proxy import Proxy
-from drills.runs import STUCK_SECONDS, Kind, Run
 
 What = Literal["hung up", "refused", "cut off", "broken off", "failed", "silent", "wrong"]
 GIVE_UP_SECONDS = 120.0  # after the first try

@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from drills.client import Client
-from drills.findings import Figure, Findings
-from drills.journal import Audit
+from drills.harness.client import Client
+from drills.harness.findings import Figure, Findings
+from drills.harness.journal import Audit
 from drills.replicas.clients import (
     World,
     background_load,
@@ -24,9 +24,9 @@ from drills.replicas.clients import (
     stream_load,
     talk_load,
 )
-from drills.replicas.house import GRACE, REPLICAS, House, house
-from drills.replicas.look import Judge
-from drills.replicas.socket import socket_load
+from drills.replicas.cluster import GRACE, REPLICAS, House, house
+from drills.replicas.verification import Judge
+from drills.replicas.websocket import socket_load
 
 Load = Callable[[World], Coroutine[Any, Any, None]]
 

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import cast
 
-from drills.client import GONE, Client
+from drills.harness.client import GONE, Client
 
 LOOK_SECONDS = 0.2  # between two questions at /ready
 _ANSWER_SECONDS = 1.0

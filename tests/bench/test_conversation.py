@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from bench.conversation import WAYS, conversation_table, conversations
-from bench.load import Load
-from bench.socket_load import SocketClient
-from bench.turns import frame, head_size, payload_size
+from bench.harness.load import Load
+from bench.harness.turns import frame, head_size, payload_size
+from bench.harness.websocket_load import SocketClient
 
 TURNS = 3
 

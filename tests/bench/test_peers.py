@@ -2,10 +2,10 @@
 
 import pytest
 
-from bench.load import Client
+from bench.harness.load import Client
+from bench.harness.table import Row, table
 from bench.peer_cases import Effort, Figures, cases, chat_case, first_load, held_load
 from bench.peers import FULL, QUICK, case_rows, first_row
-from bench.table import Row, table
 
 EFFORT = Effort(rounds=1, streams=2, requests=3, firsts=4, held=5)
 

@@ -10,9 +10,9 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent, ResponseTextDeltaEvent
 
-from bench.answers import JOINED, MODELS, answers, chunk, words
-from bench.load import CHAT_TOKEN, TOKEN
-from bench.upstream import Upstream
+from bench.harness.canned_answers import JOINED, MODELS, answers, chunk, words
+from bench.harness.load import CHAT_TOKEN, TOKEN
+from bench.harness.upstream import Upstream
 from tests.oracles.responses import accumulate, check_event, check_response
 
 pytestmark = pytest.mark.anyio

@@ -1,11 +1,11 @@
 """Which tests are run unless others are asked for: those that need much from elsewhere (`-m real_client`) are left out.
 
-A file with tests that load a model says so in its own words, since `make test` (tools/lanes.py) looks for them there.
-"""
+A file with tests that load a model says so in its own words, since `make test` (tools/parallel_tests.py) looks for
+them there."""
 
 import pytest
 
-from tools.lanes import MARK
+from tools.parallel_tests import MARK
 
 ASKED_FOR = "real_client"
 

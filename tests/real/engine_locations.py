@@ -10,7 +10,7 @@ from openai import OpenAI
 
 from tests.support import server_process
 from tools import sglang_cpu, vllm_cpu
-from tools.engine_folder import NAME, EngineFolder, serving
+from tools.engine_install import NAME, EngineFolder, serving
 
 
 class Named:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.real.vllm_metrics import working
 from tests.support.server_process import Live, serving
-from tools.engine_folder import NAME
+from tools.engine_install import NAME
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(400)]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tools import lanes
-from tools.lanes import FEW, Outcome, _ran, _tests, heard_again
+from tools import parallel_tests
+from tools.parallel_tests import FEW, Outcome, _ran, _tests, heard_again
 from tools.requirements import ROOT, load
 
 ALWAYS = "def test_never_right():\n    assert False\n"
@@ -38,28 +38,28 @@ def outcome(folder: Path, text: str, code: int = 1) -> Outcome:
 def test_claims_are_judged_over_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
     rows = load().rows()
     claimed = {row.id for row in rows.values() if row.claims}
-    assert lanes.judged(rows.values(), claimed) == 0
-    assert lanes.judged(rows.values(), claimed - {"A.1"}) == 1
+    assert parallel_tests.judged(rows.values(), claimed) == 0
+    assert parallel_tests.judged(rows.values(), claimed - {"A.1"}) == 1
     assert "A.1 " in capsys.readouterr().out
 
 
 def test_every_test_is_in_one_part(tmp_path: Path) -> None:
-    found = {part.name: part.command for part in lanes.parts(tmp_path)}
-    assert next(iter(found)) == lanes.MODELS
-    assert found.keys() >= {"types", *lanes.LONG}
-    assert found[lanes.MODELS][found[lanes.MODELS].index("-m", 3) + 1] == lanes.MARK
-    assert "tests/clients/embedded_model/test_responses.py" in found[lanes.MODELS]
-    assert found["tests/core"][-2:] == [f"not {lanes.MARK}", "tests/core"]
+    found = {part.name: part.command for part in parallel_tests.parts(tmp_path)}
+    assert next(iter(found)) == parallel_tests.MODELS
+    assert found.keys() >= {"types", *parallel_tests.LONG}
+    assert found[parallel_tests.MODELS][found[parallel_tests.MODELS].index("-m", 3) + 1] == parallel_tests.MARK
+    assert "tests/clients/embedded_model/test_responses.py" in found[parallel_tests.MODELS]
+    assert found["tests/core"][-2:] == [f"not {parallel_tests.MARK}", "tests/core"]
     assert "tests/repository/test_parallel_tests.py" in found["tests"]
     files = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
-    places = [place for name, command in found.items() if name != lanes.MODELS for place in command]
+    places = [place for name, command in found.items() if name != parallel_tests.MODELS for place in command]
     assert [str(file) for file in files if sum(map(file.is_relative_to, places)) != 1] == []
 
 
 def test_a_part_that_fails_is_heard_and_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     commands = {"good": "print('fine')", "bad": "print('a reason'); print('failed'); raise SystemExit(3)"}
-    some = [lanes.Part(name, [sys.executable, "-c", code]) for name, code in commands.items()]
-    assert sorted(lanes._told(outcome).code for outcome in lanes._run(some)) == [0, 3]
+    some = [parallel_tests.Part(name, [sys.executable, "-c", code]) for name, code in commands.items()]
+    assert sorted(parallel_tests._told(outcome).code for outcome in parallel_tests._run(some)) == [0, 3]
     said = capsys.readouterr().out
     assert "good             fine (" in said
     assert "a reason\nfailed\n\nbad              failed (" in said

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugins.services import SERVICES
-from tools import docs
+from tools import docs_pages
 from tools.requirements import load
 
 PASSING = "import pytest\n\n@pytest.mark.shows('A.1')\ndef test_it(): pass\n"
@@ -27,17 +27,17 @@ def test_the_table_is_sound() -> None:
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
-    assert docs.outdated() == []
+    assert docs_pages.outdated() == []
 
 
 def test_a_page_that_is_missing_or_differs_from_its_data_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    assert docs.outdated(tmp_path) == list(docs.PAGES)
-    for name, make in docs.PAGES.items():
+    assert docs_pages.outdated(tmp_path) == list(docs_pages.PAGES)
+    for name, make in docs_pages.PAGES.items():
         (tmp_path / name).write_text(make(), "utf-8")
-    assert docs.outdated(tmp_path) == []
+    assert docs_pages.outdated(tmp_path) == []
     (tmp_path / "docs/compatibility.md").write_text("")
-    assert docs.outdated(tmp_path) == ["docs/compatibility.md"]
+    assert docs_pages.outdated(tmp_path) == ["docs/compatibility.md"]
 
 
 def test_a_claim_shown_by_a_passing_test_is_accepted(pytester: pytest.Pytester) -> None:

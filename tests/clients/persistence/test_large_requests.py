@@ -12,8 +12,8 @@ from drills.bombs.bomb import given
 from drills.bombs.files import OTHERS, attached
 from drills.bombs.forms import form, sent
 from drills.bombs.sockets import CONTINUATION, FRAMES
-from drills.bombs.thrown import throw
-from drills.memory import Memory
+from drills.bombs.throw import throw
+from drills.harness.memory import Memory
 from tests.clients.websocket.raw_socket import TEXT, frame, raw_socket
 from tests.support.server_process import Live, serving
 

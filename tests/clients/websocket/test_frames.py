@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from websockets.frames import Opcode
 
-from bench.meter import cpu_ns
+from bench.harness.process_meter import cpu_ns
 from drills.bombs.sockets import BAD_MESSAGES, CONTINUATION, FRAMES, NO_HANDSHAKES, announced
 from tests.clients.websocket.raw_socket import (
     BINARY,

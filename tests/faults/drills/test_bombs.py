@@ -11,8 +11,8 @@ from drills.bombs.distinct import distinct, unlike
 from drills.bombs.failures import STAGES, Left, failures
 from drills.bombs.failures import Times as Failures
 from drills.bombs.twins import twins
-from drills.findings import Findings
-from drills.places import Place
+from drills.harness.findings import Findings
+from drills.harness.storage_locations import Place
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from drills.disk import drill as disk
 from drills.disk.bad_disk import Fault, can_mount, can_trace
 from drills.disk.trials import Plan, Tally
-from drills.findings import Findings
+from drills.harness.findings import Findings
 
 pytestmark = pytest.mark.anyio
 

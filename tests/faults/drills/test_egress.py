@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from drills.egress import egress
-from drills.findings import Findings
-from drills.spellings import spellings
-from drills.url_fields import FIELDS, PAGES, SERVERS
+from drills.egress.address_spellings import spellings
+from drills.egress.drill import egress
+from drills.egress.url_fields import FIELDS, PAGES, SERVERS
+from drills.harness.findings import Findings
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,11 @@ from antiphon.core.deltas import CallStarted
 from antiphon.core.prompt import ChatPrompt
 from antiphon.parsers.base import Reading
 from antiphon.render.control_strings import FAMILIES
-from drills.findings import Findings
-from drills.forged import PLACES, SHAPES, forgeries
-from drills.forgery import Asked, Trial, asked, forgery
-from drills.quoting import OFFERS, TOOLS, read
-from drills.vocabulary import spelled
+from drills.engines.quoting import OFFERS, TOOLS, read
+from drills.forgery.drill import Asked, Trial, asked, forgery
+from drills.forgery.forged_requests import PLACES, SHAPES, forgeries
+from drills.forgery.vocabulary import spelled
+from drills.harness.findings import Findings
 
 pytestmark = pytest.mark.anyio
 

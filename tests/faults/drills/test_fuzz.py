@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from drills.findings import Findings
 from drills.fuzz.bodies import Bodies, recorded
 from drills.fuzz.drill import Amount, fuzz
 from drills.fuzz.openapi import schemas
+from drills.harness.findings import Findings
 from tests.support.server_process import serving
 
 pytestmark = pytest.mark.anyio

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from drills.journal import Audit, Journal, new_nonce, nonce_in
-from drills.oracle import Json, Wrong, event, whole
-from drills.traps import Trap
+from drills.harness.journal import Audit, Journal, new_nonce, nonce_in
+from drills.harness.kill_points import Trap
+from drills.harness.oracle import Json, Wrong, event, whole
 
 
 def _frame(kind: str, number: int, **fields: Any) -> bytes:

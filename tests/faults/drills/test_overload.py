@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from drills import noisy, overload
-from drills.findings import Findings
+from drills.harness.findings import Findings
+from drills.load import noisy, overload
 
 pytestmark = pytest.mark.anyio
 

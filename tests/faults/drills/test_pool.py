@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from drills.findings import Findings
-from drills.pool import pool
+from drills.engines.pool import pool
+from drills.harness.findings import Findings
 
 pytestmark = [
     pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model,

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from drills.client import Client
-from drills.findings import Findings
+from drills.harness.client import Client
+from drills.harness.findings import Findings
 from drills.replicas.drill import QUICK, replicas
 from drills.replicas.proxy import proxying
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from drills.disconnects import disconnects
-from drills.findings import Findings
-from drills.idempotency import idempotency
-from drills.kill9 import Plan, kill9
-from drills.nth_failure import Way, trial
-from drills.pairs import pairs
-from drills.places import Place
-from drills.replays import replays
-from drills.workers import workers
-from drills.zombie import zombie
+from drills.harness.findings import Findings
+from drills.harness.storage_locations import Place
+from drills.state.disconnects import disconnects
+from drills.state.idempotency import idempotency
+from drills.state.kill9 import Plan, kill9
+from drills.state.nth_failure import Way, trial
+from drills.state.pairs import pairs
+from drills.state.replays import replays
+from drills.state.workers import workers
+from drills.state.zombie import zombie
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from drills.findings import Findings
-from drills.tenants import tenants
+from drills.harness.findings import Findings
+from drills.tenants.drill import tenants
 
 pytestmark = pytest.mark.anyio
 SECONDS = 280.0

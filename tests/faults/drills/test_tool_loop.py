@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from drills.findings import Findings
-from drills.loop import Point, loop, points
-from drills.loop_zombie import loop_zombie
-from drills.mirror import DEEDS
-from drills.places import Place
-from drills.secret import secret, traces
+from drills.harness.findings import Findings
+from drills.harness.storage_locations import Place
+from drills.tool_loop.credentials import secret, traces
+from drills.tool_loop.kill9 import Point, loop, points
+from drills.tool_loop.mirror_server import DEEDS
+from drills.tool_loop.zombie import loop_zombie
 
 pytestmark = pytest.mark.anyio
 

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from drills.changes import CHANGES
-from drills.findings import Findings
-from drills.heads import HEADS
-from drills.hostile import Defects, Upstream
-from drills.judging import FAILED
-from drills.plays import play, sounds
-from drills.upstream import Drill
+from drills.engines.event_mutations import CHANGES
+from drills.engines.hostile_upstream import Defects, Upstream
+from drills.engines.http_framing import HEADS
+from drills.engines.playbook import play, sounds
+from drills.engines.responses_judge import FAILED
+from drills.engines.upstream import Drill
+from drills.harness.findings import Findings
 from tests.engines.http.stubs.recorded_streams import WIRES
 
 pytestmark = pytest.mark.anyio

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from drills.findings import Findings
-from drills.sockets import Crowd, sockets
+from drills.harness.findings import Findings
+from drills.load.websockets import Crowd, sockets
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ from antiphon.config import Config
 from antiphon.engines.http.base import HttpSettings
 from antiphon.errors import AntiphonError, StartupError
 from antiphon.wiring import build_app
-from drills.changes import huge, mistyped
-from drills.hostile import Defects
+from drills.engines.event_mutations import huge, mistyped
+from drills.engines.hostile_upstream import Defects
 from tests.contracts.test_http_engines import KINDS
 from tests.engines.http.stubs.chat_stub import DIALECTS, Stub, tcp
 from tests.engines.http.stubs.mutations import mutated

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.meter import rss_bytes
+from bench.harness.process_meter import rss_bytes
 from drills.bombs.bodies import (
     DEPTHS,
     FLOODS,

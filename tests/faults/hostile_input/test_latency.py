@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bench.meter import cpu_ns
+from bench.harness.process_meter import cpu_ns
 from tests.faults.raw_client import body, exchange, read_answer, request
 from tests.support.cpu import slowness
 from tests.support.server_process import Live

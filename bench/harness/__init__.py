@@ -1,0 +1,1 @@
+"""What the benchmarks share: load generators, servers under measurement, meters and tables."""

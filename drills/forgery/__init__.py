@@ -1,0 +1,1 @@
+"""Drills on forged control tokens, for every model family."""

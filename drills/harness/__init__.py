@@ -1,0 +1,1 @@
+"""What the drills share: servers as processes, clients, kill points, journals and the oracle."""

@@ -1,0 +1,78 @@
+"""The same hostile MCP servers, through the whole server: each is declared in a request, whose model calls what it can.
+
+Every response is answered in time and completed, whatever became of its servers, and shows no credential.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from antiphon.config import Config
+from antiphon.engines.fake import FakeEngine
+from antiphon.wiring import build_app
+from drills.harness.findings import Figure, Findings
+from drills.harness.in_process import LocalClient
+from tests.tools.mcp.hostile_behaviours import deeds
+
+LIST_SECONDS, CALL_SECONDS = 2.0, 1.0
+LONGEST = 10 * CALL_SECONDS  # of a call that makes progress
+MOST_OVERRUN = 1.0
+AT_ONCE = 4
+SECRET = "canary-77b0e2d4c6"
+
+
+async def whole_server(port: int, findings: Findings) -> None:
+    async with _server() as client:
+        drill = _Drill(client, port, findings)
+        await drill.ask("good")
+        names = list(deeds())
+        for begin in range(0, len(names), AT_ONCE):
+            await asyncio.gather(*map(drill.judged, names[begin : begin + AT_ONCE]))
+    findings.figure(Figure("response overrun s", drill.overrun, most=MOST_OVERRUN))
+
+
+@asynccontextmanager
+async def _server() -> AsyncIterator[LocalClient]:
+    config = Config(
+        engine="fake", store="memory", tool_timeout=CALL_SECONDS, tool_list_timeout=LIST_SECONDS, log_level="error"
+    )
+    app = build_app(config, FakeEngine())
+    await app.lifecycle.open()
+    try:
+        yield LocalClient(app)
+    finally:
+        await app.lifecycle.close()
+
+
+class _Drill:
+    def __init__(self, client: LocalClient, port: int, findings: Findings) -> None:
+        self._client = client
+        self._port = port
+        self._findings = findings
+        self.overrun = 0.0
+
+    async def ask(self, name: str) -> tuple[int, dict[str, Any], bytes]:
+        tool = {
+            "type": "mcp", "server_label": "s", "server_url": f"http://127.0.0.1:{self._port}/{name}",
+            "authorization": SECRET, "headers": {"X-Api-Key": f"{SECRET}-too"},
+        }  # fmt: skip
+        body = {"model": "fake", "input": "hi", "tools": [tool], "store": False}
+        answer = await self._client.post(body)
+        return answer.status, answer.json(), answer.body
+
+    async def judged(self, name: str) -> None:
+        began = time.monotonic()
+        status, response, body = await self.ask(name)
+        longest = LONGEST if "progress" in name else 2 * LIST_SECONDS + CALL_SECONDS
+        over = time.monotonic() - began - longest
+        self.overrun = max(self.overrun, over)
+        self._findings.tried()
+        cut = (response.get("incomplete_details") or {}).get("reason") == "max_output_tokens"  # the fake repeats it all
+        if status != 200 or (response.get("status") != "completed" and not cut):
+            self._findings.violated(f"{name}: {status} {body[:200]!r}")
+        if over > MOST_OVERRUN:
+            self._findings.violated(f"{name}: the response took {over:.2f} s too long")
+        if SECRET.encode() in body:
+            self._findings.violated(f"{name}: the response has the secret")
