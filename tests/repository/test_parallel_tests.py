@@ -50,7 +50,7 @@ def test_every_test_is_in_one_part(tmp_path: Path) -> None:
     assert found[parallel_tests.MODELS][found[parallel_tests.MODELS].index("-m", 3) + 1] == parallel_tests.MARK
     assert "tests/clients/embedded_model/test_responses.py" in found[parallel_tests.MODELS]
     assert found["tests/core"][-2:] == [f"not {parallel_tests.MARK}", "tests/core"]
-    assert "tests/repository/test_parallel_tests.py" in found["tests"]
+    assert "tests/test_ids.py" in found["tests"]
     files = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
     places = [place for name, command in found.items() if name != parallel_tests.MODELS for place in command]
     assert [str(file) for file in files if sum(map(file.is_relative_to, places)) != 1] == []

@@ -10,7 +10,7 @@ from tools import docs_pages
 from tools.requirements import load
 
 PASSING = "import pytest\n\n@pytest.mark.shows('A.1')\ndef test_it(): pass\n"
-PLUGINS = "-pno:cacheprovider", "-ptests.plugin_requirements"
+PLUGINS = "-pno:cacheprovider", "-ptests.plugins.requirements"
 
 
 def _table(pytester: pytest.Pytester, *statuses: str) -> None:
@@ -113,7 +113,7 @@ def test_a_missing_service_skips_or_where_it_must_be_there_fails(
     monkeypatch.setitem(SERVICES, "chromium", lambda: None)
     pytester.makeini("[pytest]\nmarkers =\n    needs(*services)\n")
     pytester.makepyfile("import pytest\n\n@pytest.mark.needs('chromium')\ndef test_it(): pass\n")
-    result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugin_services")
+    result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugins.services")
     result.assert_outcomes(**{outcome: 1})
 
 
@@ -129,5 +129,5 @@ def test_a_file_with_tests_that_load_a_model_says_so_itself(pytester: pytest.Pyt
     pytester.makeini("[pytest]\nmarkers =\n    real_model\n")
     pytester.makepyfile(marks="import pytest\n\nMARK = pytest.mark.real_model\n")
     pytester.makepyfile(f"from marks import MARK\n\n@MARK\ndef test_it(): pass  # {'real_model' if says else ''}\n")
-    result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugin_selection")
+    result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugins.selection")
     assert result.ret == (pytest.ExitCode.OK if says else pytest.ExitCode.USAGE_ERROR)

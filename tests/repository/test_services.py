@@ -41,5 +41,5 @@ def test_who_asks_for_a_server_needs_it(pytester: pytest.Pytester, monkeypatch: 
     monkeypatch.delenv("REQUIRE_SERVICES", raising=False)
     pytester.makeini("[pytest]\nmarkers =\n    needs(*services)\n")
     pytester.makepyfile("def test_one(postgres_url): pass\n\ndef test_other(redis_url): pass\n")
-    result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugin_services")
+    result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugins.services")
     result.assert_outcomes(skipped=2)

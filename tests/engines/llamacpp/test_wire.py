@@ -57,7 +57,7 @@ def test_what_is_salted_is_computed_whole() -> None:
 
 def chunks(*events: str, **sampling: object) -> list[Chunk]:
     decoded = [wire.EVENT.decode(event) for event in events]
-    return wire.chunks(decoded, Sampling(**sampling))  # type: ignore[arg-type]  # by name
+    return wire.read_chunks(decoded, Sampling(**sampling))  # type: ignore[arg-type]  # by name
 
 
 PROGRESS = '{"content":"","tokens":[0],"stop":false,"prompt_progress":{"total":9,"cache":0,"processed":9}}'

@@ -9,7 +9,7 @@ from antiphon.transport.process import huge_pages
 
 # What is there stays as it is; how much of it is in large pages is the kernel's to say.
 PROGRAM = """
-from antiphon.transport import pages
+from antiphon.transport.process import huge_pages as pages
 held = [bytes([number % 256]) * 1000 for number in range(20_000)]
 pages.give_back_what_is_large()
 pages.join_what_stays()
@@ -28,7 +28,7 @@ def test_what_stays_is_joined_and_stays_as_it_was() -> None:
 # Each thread has had much, in pieces that are too small to come from the system one by one.
 THREADED = """
 import threading
-from antiphon.transport import pages
+from antiphon.transport.process import huge_pages as pages
 def megabytes():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20
 def work():
@@ -59,7 +59,7 @@ def test_what_threads_have_freed_goes_back_but_for_a_little() -> None:
 # Many small objects; the system is asked for no more than a little.
 ROOMY = """
 import gc
-from antiphon.transport import pages
+from antiphon.transport.process import huge_pages as pages
 def megabytes():
     return int(open("/proc/self/statm").read().split()[0]) * 4096 / 2**20
 gc.disable()

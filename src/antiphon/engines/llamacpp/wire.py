@@ -189,7 +189,7 @@ def explained(refused: Refused) -> AntiphonError:
     return EngineFailed(f"The engine failed: {fault.message}.")
 
 
-def chunks(events: Iterable[Event], sampling: Sampling) -> list[Chunk]:
+def read_chunks(events: Iterable[Event], sampling: Sampling) -> list[Chunk]:
     return [_chunk(event, sampling) for event in events if event.prompt_progress is None]
 
 
@@ -247,7 +247,7 @@ class Answer:
         """On the token path."""
         if self._stops:
             events = self._counted(events)
-        chunks = chunks(events, self._sampling)
+        chunks = read_chunks(events, self._sampling)
         if self._stops:
             chunks = self._stopped(chunks)
         if self._tells_prompt and chunks:
